@@ -1,0 +1,123 @@
+# Every command a person or CI runs. `make help` lists them.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# Tools are pinned in their own module, so that go.mod stays free of them.
+TOOL := go tool -modfile=.ci/tools/go.mod
+
+# Settings, all of which can be given on the command line.
+ARGS     ?=
+PKG      ?= ./...
+FUZZTIME ?= 5s
+COUNT    ?= 10
+BENCH    ?= .
+OLD      ?= bin/bench-old.txt
+NEW      ?= bin/bench.txt
+
+# The stages of `make ci`, in order. A target that has come to exist is added here.
+CI_STAGES := test vet lint arch race fuzz
+
+# unbuilt fails plainly: a target that does nothing must not look like one that passed.
+unbuilt = @echo "make $@: not built yet: $(1)" >&2; exit 2
+# need is for a target whose code is a package of this tree.
+need = @test -d $(1) || { echo "make $@: not built yet: $(1) does not exist" >&2; exit 2; }
+
+.PHONY: help run cluster demo test race lint fmt vet arch ci fuzz bench benchcmp bench-compare conformance \
+	differential chaos crash sim planted jepsen-compare security console-test vuln clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' Makefile
+
+## Run it.
+
+run: ## one node on this machine, data in ./data (ARGS="--listen …")
+	$(call need,cmd/holdfast)
+	go run ./cmd/holdfast serve $(ARGS)
+
+cluster: ## three nodes on this machine
+	$(call unbuilt,three nodes from one command)
+
+demo: ## publish, kill a node, see that nothing is lost
+	$(call need,cmd/holdfast)
+	go run ./cmd/holdfast demo $(ARGS)
+
+## Test it.
+
+test: ## all tests, shuffled (PKG=./storage/...)
+	go test -shuffle=on -timeout 10m -count=1 $(PKG)
+
+race: ## all tests under the race detector
+	GORACE=halt_on_error=1 go test -race -shuffle=on -timeout 20m -count=1 $(PKG)
+
+vet: ## go vet
+	go vet $(PKG)
+
+lint: ## golangci-lint, as .golangci.yml says
+	$(TOOL) golangci-lint config verify
+	$(TOOL) golangci-lint run $(PKG)
+
+fmt: ## format the tree (gofumpt, import order)
+	$(TOOL) golangci-lint fmt
+
+arch: ## imports, file sizes, package comments, README links
+	go test -count=1 -run '^TestArch' ./testenv
+
+fuzz: ## every fuzz target for FUZZTIME (ONLY=regexp)
+	@FUZZTIME=$(FUZZTIME) .ci/fuzz
+
+crash: ## crash clones after every step of the file system
+	$(call unbuilt,the crash tests)
+
+sim: ## clusters in virtual time, by seed
+	$(call unbuilt,the simulated cluster)
+
+planted: ## planted faults must be found by the checkers
+	$(call unbuilt,the planted faults)
+
+chaos: ## real processes: kill, pause, cut, fill the disk; histories checked
+	$(call unbuilt,the chaos tests)
+
+conformance: ## nats.go's suites against Holdfast, by testenv/conformance/expected.tsv
+	$(call unbuilt,the conformance suite)
+
+differential: ## the same calls to Holdfast and to JetStream, answers compared
+	$(call unbuilt,the differential suite)
+
+jepsen-compare: ## the Jepsen workload on Holdfast and on JetStream
+	$(call unbuilt,the Jepsen workload)
+
+security: ## what a stranger on the network can and cannot do
+	$(call unbuilt,the security tests)
+
+console-test: ## the console in a real browser engine
+	$(call unbuilt,the console)
+
+vuln: ## known vulnerabilities (needs the vulnerability database; not part of ci)
+	$(TOOL) govulncheck ./...
+
+ci: ## everything a change must pass
+	@begin=$$SECONDS; \
+	for stage in $(CI_STAGES); do \
+	  echo "== $$stage"; start=$$SECONDS; \
+	  $(MAKE) $$stage || { echo "== $$stage FAILED after $$((SECONDS - start)) s"; exit 1; }; \
+	  echo "== $$stage ok, $$((SECONDS - start)) s"; \
+	done; \
+	echo "== ci ok, $$((SECONDS - begin)) s"
+
+## Measure it.
+
+bench: ## Go benchmarks, COUNT runs, into bin/bench.txt (BENCH=regexp)
+	@mkdir -p bin
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) -timeout 60m $(PKG) | tee $(NEW)
+
+benchcmp: ## compare two runs: make benchcmp OLD=a.txt NEW=b.txt
+	$(TOOL) benchstat $(OLD) $(NEW)
+
+bench-compare: ## Holdfast against JetStream on this machine, interleaved
+	$(call unbuilt,the comparison)
+
+clean: ## remove what the targets above made
+	rm -rf bin data .cache
