@@ -1,0 +1,2 @@
+// Package jsapi is JetStream on the wire as pure values.
+package jsapi
