@@ -99,8 +99,9 @@ type AccountInfoResponse struct {
 	*AccountInfo
 }
 
-// StreamRequest is the body of STREAM.CREATE and STREAM.UPDATE.
-type StreamRequest struct {
+// StreamConfigRequest is the body of STREAM.CREATE and STREAM.UPDATE. The name shows in the texts of
+// decoding errors, as the name of JetStream's type does in its own.
+type StreamConfigRequest struct {
 	StreamConfig
 	Pedantic bool `json:"pedantic,omitempty"`
 }

@@ -14,8 +14,7 @@ const (
 	DefaultMaxAckPending = 1000
 	// DefaultMaxWaiting bounds the waiting pull requests of a consumer.
 	DefaultMaxWaiting = 512
-	// DefaultInactiveThreshold is when an idle ephemeral consumer is deleted. It is not written
-	// into the configuration.
+	// DefaultInactiveThreshold is when an idle ephemeral consumer is deleted.
 	DefaultInactiveThreshold = 5 * time.Second
 	// DefaultPinnedTTL is how long a pinned client may be silent.
 	DefaultPinnedTTL = 2 * time.Minute
@@ -125,8 +124,9 @@ type ConsumerInfo struct {
 	PriorityGroups []PriorityGroupState `json:"priority_groups,omitempty"`
 }
 
-// ConsumerCreateRequest is the body of the consumer create calls.
-type ConsumerCreateRequest struct {
+// CreateConsumerRequest is the body of the consumer create calls; as for the name see
+// StreamConfigRequest.
+type CreateConsumerRequest struct {
 	Stream   string         `json:"stream_name"`
 	Config   ConsumerConfig `json:"config"`
 	Action   ConsumerAction `json:"action"`

@@ -23,7 +23,7 @@ type ConsumerEnv struct {
 // CheckConsumerRequest judges the form of a consumer create call: r is its subject, req its body,
 // whose configuration gets the name that the subject says. An empty name then asks for a
 // generated one.
-func CheckConsumerRequest(r Request, req *ConsumerCreateRequest) *Error {
+func CheckConsumerRequest(r Request, req *CreateConsumerRequest) *Error {
 	name := r.Consumer
 	legacyEphemeral := r.Verb == VerbConsumerCreate && name == ""
 	if legacyEphemeral {
@@ -72,7 +72,12 @@ func CheckConsumerConfig(cfg *ConsumerConfig, env *ConsumerEnv) (*ConsumerConfig
 			return nil, err
 		}
 	}
-	return c.cfg.WithStaticMetadata(), nil
+	if !c.cfg.IsDurable() && c.cfg.InactiveThreshold == 0 {
+		c.cfg.InactiveThreshold = DefaultInactiveThreshold
+	}
+	// The level is the request's: JetStream takes it before it adjusts negative values.
+	c.cfg.Metadata = staticMetadata(c.cfg.Metadata, cfg.RequiredLevel())
+	return c.cfg, nil
 }
 
 // negatives turns what is below its least value into it.
@@ -439,4 +444,13 @@ func (c *consumerCheck) priority() *Error {
 
 func (c *consumerCheck) holdfast() *Error {
 	return checkConsumerMetadata(c.cfg.Metadata)
+}
+
+// CheckDurableLen judges the length of a new consumer's durable name, 10102. It comes after the
+// checks against the stream's other consumers.
+func CheckDurableLen(cfg *ConsumerConfig) *Error {
+	if len(cfg.Durable) > MaxNameLen {
+		return NewError(CodeConsumerNameTooLong, MaxNameLen)
+	}
+	return nil
 }

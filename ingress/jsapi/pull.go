@@ -29,11 +29,11 @@ type NextRequest struct {
 
 // PriorityGroup holds the fields of a pull request for a priority group.
 type PriorityGroup struct {
-	Group         string
-	MinPending    int64
-	MinAckPending int64
-	ID            string
-	Priority      int
+	Group         string `json:"group,omitempty"`
+	MinPending    int64  `json:"min_pending,omitempty"`
+	MinAckPending int64  `json:"min_ack_pending,omitempty"`
+	ID            string `json:"id,omitempty"`
+	Priority      int    `json:"priority,omitempty"`
 }
 
 // errHeartbeatTooLarge refuses a heartbeat that can not come twice before the request expires.
@@ -54,18 +54,16 @@ func ParseNextRequest(body []byte) (NextRequest, error) {
 }
 
 func parseNextJSON(body []byte) (NextRequest, error) {
-	var req struct {
-		Expires       time.Duration `json:"expires"`
-		Batch         int           `json:"batch"`
-		MaxBytes      int           `json:"max_bytes"`
-		NoWait        bool          `json:"no_wait"`
-		Heartbeat     time.Duration `json:"idle_heartbeat"`
-		Group         string        `json:"group"`
-		MinPending    int64         `json:"min_pending"`
-		MinAckPending int64         `json:"min_ack_pending"`
-		ID            string        `json:"id"`
-		Priority      int           `json:"priority"`
+	// The type's name is JetStream's: it shows in the error's text.
+	type JSApiConsumerGetNextRequest struct {
+		Expires   time.Duration `json:"expires,omitempty"`
+		Batch     int           `json:"batch,omitempty"`
+		MaxBytes  int           `json:"max_bytes,omitempty"`
+		NoWait    bool          `json:"no_wait,omitempty"`
+		Heartbeat time.Duration `json:"idle_heartbeat,omitempty"`
+		PriorityGroup
 	}
+	var req JSApiConsumerGetNextRequest
 	if err := json.Unmarshal(body, &req); err != nil {
 		return NextRequest{}, err //nolint:wrapcheck // The text goes over the wire as it is.
 	}
@@ -79,13 +77,7 @@ func parseNextJSON(body []byte) (NextRequest, error) {
 		Heartbeat:   req.Heartbeat,
 		NoWait:      req.NoWait,
 		HasPriority: true,
-		Priority: PriorityGroup{
-			Group:         req.Group,
-			MinPending:    req.MinPending,
-			MinAckPending: req.MinAckPending,
-			ID:            req.ID,
-			Priority:      req.Priority,
-		},
+		Priority:    req.PriorityGroup,
 	}, nil
 }
 
