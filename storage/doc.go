@@ -1,0 +1,105 @@
+// Package storage holds the state of the groups: messages, their index rows,
+// streams, consumers and cursors, group 0's rows. One Pebble database per group,
+// all of one process on shared caches. It is the only package that knows Pebble.
+// It knows neither Raft nor NATS: entries have an index and a term, configurations
+// are opaque bytes.
+//
+// # Rows
+//
+// A key is a prefix byte, then fixed big-endian words, then at most one string.
+// A string that more key follows is escaped so that order is kept whatever its
+// bytes are: a NUL becomes 00 FF, and 00 01 ends it. Subjects and message ids may
+// hold any byte.
+//
+//	prefix  key                                     value
+//	!       "format"                                u32 format version, 1
+//	!       "applied"                               u64 index, u64 term, fence (24 B), u64 highest cluster time
+//	!       "conf"                                  u64 index, group configuration (opaque)
+//	!       "covered"                               u64 index of the last local snapshot
+//	S       stream u32, 0                           description of the stream (opaque)
+//	S       stream u32, 1                           record.StreamState
+//	M       stream u32, sequence u64                serialized message
+//	J       stream u32, subject (escaped), seq u64  –
+//	N       stream u32, subject                     record.SubjectStat
+//	B       bucket u64, stream u32, ticket u64      u8 kind of what falls due
+//	D       stream u32, message id                  u64 sequence, u64 time
+//	E       stream u32, time u64, message id        u64 sequence (time-ordered twin of D; sign bit flipped)
+//	C       stream u32, consumer u32, 0             description of the consumer (opaque)
+//	C       stream u32, consumer u32, 1             record.ConsumerState
+//	P       stream u32, consumer u32, sequence u64  record.Pending
+//	W       stream u32, kind u8                     cursor of an unfinished sweep
+//	R       key of a row of group 0                 u64 version, author (16 B), value
+//
+// J, N, B, D and E are derived: never authoritative, rows below the first
+// sequence of their stream are dead, readers are told where to start and sweeps
+// remove the dead in steps. No reader starts at a prefix: skipping what was
+// deleted there costs time that grows with it.
+//
+// # Batches
+//
+// All changes of an apply and the index they reach are one Batch, committed as
+// one. There is no write-ahead log: the Raft log is it. Pebble writes out whole
+// batches, oldest first, so after a crash the state is exactly that of some
+// earlier index, and "applied" says which; the log applies the rest again.
+// DurableApplied is the index that cannot be lost any more, and the log is never
+// cut beyond it.
+//
+// # Files
+//
+//	<Dir>/POINTER       the only commit point: database directory, snapshot, installed flag
+//	<Dir>/POINTER.tmp   being written
+//	<Dir>/db-<n>        databases; the one that POINTER names is the state
+//	<Dir>/out-<n>       checkpoints that are being sent
+//
+// Open removes every db and out directory that is not the state, and nothing
+// else. POINTER is replaced by write, fsync, rename, fsync of the directory; the
+// integers are big-endian:
+//
+//	0   4  "HFPT"
+//	4   4  version, 1
+//	8   4  flags: 1 installed, 2 creating (the first database is not complete yet)
+//	12  8  snapshot index, 0 = none
+//	20  8  snapshot term
+//	28  8  index of the configuration's entry
+//	36  4  length n of the configuration
+//	40  n  configuration
+//	…   2  length of the directory's name
+//	…   …  name
+//	…   4  CRC32C of all before it
+//
+// A new group writes POINTER (creating), makes db-1 and flushes its format row,
+// then writes POINTER again. So a directory with databases and no POINTER is
+// damaged, and one that is "creating" holds nothing yet.
+//
+// # Snapshots
+//
+// The state is its own snapshot. A local one (PublishLocal) writes "covered",
+// flushes and replaces POINTER: it costs the same for any size of state. Entries
+// that never come to the state machine lie between "applied" and "covered"; the
+// higher of the two is the reach of the state. A state whose reach is below the
+// snapshot in POINTER is damaged, since the log may be cut up to that.
+//
+// To feed another replica a Checkpoint (hard links, flushed) is streamed; it
+// holds the newest state, which may be newer than POINTER. The other one stages it
+// in db-<n+1> (Install), syncs every file and the directories, reads it through,
+// replaces POINTER (Commit), then opens it in place of the old database (Activate),
+// which goes when its last reader is done. A crash before the rename leaves the old
+// state and garbage, one after it the new state: the log is reconciled by the
+// installed flag.
+//
+// The stream of a checkpoint, its length known ahead, readable from any offset:
+//
+//	"HFCK", u32 version 1, u32 number of files, u64 length of the whole stream
+//	per file: u16 length of the name, u64 size, name, data, SHA-256 of the data
+//	SHA-256 of all of the above but the data
+//
+// # Damage
+//
+// An error that wraps record.ErrDamaged names the file. Reads return it; what the
+// background finds goes to Config.Damaged. SetAside keeps damaged files. Pebble's
+// fatal errors go to Config.Fatal: this package never ends the process.
+//
+// # Goroutines
+//
+// The package starts none; Pebble's end in Close.
+package storage

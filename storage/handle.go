@@ -1,0 +1,301 @@
+package storage
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-mq/holdfast/storage/record"
+)
+
+// handle is one open database. The store replaces it as a whole when a snapshot
+// is installed; readers that are at work keep the one they started with.
+type handle struct {
+	db   *pebble.DB
+	name string // within the group's directory
+	path string
+
+	refs   int  // guarded by Store.mu; the store itself holds one
+	remove bool // guarded by Store.mu; the files go when it is closed
+
+	flushes atomic.Uint64          // completed flushes
+	corrupt atomic.Pointer[string] // file of the last corruption found
+	durable struct {
+		sync.Mutex
+
+		known bool
+		at    uint64 // value of flushes that reach belongs to
+		reach uint64
+	}
+}
+
+type openMode int
+
+const (
+	modeOpen openMode = iota
+	modeCreate
+	modeReadOnly
+	modeVerify // read-only, outside of the shared caches
+)
+
+// pebbleFormat is pinned: a newer library must not raise the format of the files
+// by itself, since an older replica has to open a checkpoint of them.
+const pebbleFormat = pebble.FormatTableFormatV6
+
+const (
+	bloomBitsPerKey      = 10
+	blockSize            = 16 << 10
+	indexBlockSize       = 64 << 10
+	l0CompactionTreshold = 8
+	l0StopWrites         = 64
+)
+
+// openDB opens or makes a database. The caller closes it by retire, release or closeHandle.
+func (s *Store) openDB(name string, mode openMode) (*handle, error) {
+	h := &handle{name: name, path: s.fs.PathJoin(s.cfg.Dir, name), refs: 1}
+	db, err := pebble.Open(h.path, s.options(h, mode))
+	if err != nil {
+		return nil, openError(h, err)
+	}
+	h.db = db
+	s.handles.Add(1)
+	return h, nil
+}
+
+// openError says damage where a file is missing or wrong: a database that the
+// pointer names was complete once.
+func openError(h *handle, err error) error {
+	if pebble.IsCorruptionError(err) || errors.Is(err, pebble.ErrDBDoesNotExist) || errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: open %s: %w", record.ErrDamaged, h.path, err)
+	}
+	return fmt.Errorf("open %s: %w", h.path, err)
+}
+
+func (s *Store) options(h *handle, mode openMode) *pebble.Options {
+	o := &pebble.Options{
+		FS:                          s.fs,
+		DisableWAL:                  true,
+		ErrorIfNotExists:            mode != modeCreate,
+		ErrorIfExists:               mode == modeCreate,
+		ReadOnly:                    mode == modeReadOnly || mode == modeVerify,
+		FormatMajorVersion:          pebbleFormat,
+		MemTableSize:                uint64(s.cfg.MemTableSize),
+		MemTableStopWritesThreshold: s.cfg.MemTables,
+		L0CompactionThreshold:       l0CompactionTreshold,
+		L0StopWritesThreshold:       l0StopWrites,
+		FlushDelayDeleteRange:       s.cfg.FlushDelay,
+		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
+		Logger:                      logger{log: s.log.WithOptions(zap.AddCallerSkip(1)), fatal: s.cfg.Fatal},
+		EventListener:               s.listener(h),
+		CacheSize:                   privateCacheBytes,
+	}
+	if s.cfg.Shared != nil && mode != modeVerify {
+		o.Cache, o.FileCache = s.cfg.Shared.cache, s.cfg.Shared.files
+	}
+	for i := range o.Levels {
+		o.Levels[i].BlockSize = blockSize
+		o.Levels[i].IndexBlockSize = indexBlockSize
+		o.Levels[i].FilterPolicy = bloom.FilterPolicy(bloomBitsPerKey)
+	}
+	return o
+}
+
+// listener counts flushes and passes failures on. Pebble calls it with its locks held.
+func (s *Store) listener(h *handle) *pebble.EventListener {
+	return &pebble.EventListener{
+		FlushEnd: func(info pebble.FlushInfo) {
+			if info.Err == nil {
+				h.flushes.Add(1)
+			}
+		},
+		DataCorruption: func(info pebble.DataCorruptionInfo) {
+			h.corrupt.Store(&info.Path)
+			s.cfg.Damaged(fmt.Errorf("%w: %s: %w", record.ErrDamaged, info.Path, info.Details))
+		},
+		BackgroundError: func(err error) {
+			s.log.Error("background work failed", zap.Error(err))
+			// Corruption has its own event; a full disk is retried until there is room.
+			if !pebble.IsCorruptionError(err) && !errors.Is(err, syscall.ENOSPC) {
+				s.cfg.Fatal(fmt.Errorf("background write in %s: %w", h.path, err))
+			}
+		},
+	}
+}
+
+// logger adapts Pebble's log. Its fatal messages end the process elsewhere than in a library.
+type logger struct {
+	log   *zap.Logger
+	fatal func(error)
+}
+
+// Infof logs what Pebble finds worth telling, which is little with our listener.
+func (l logger) Infof(format string, args ...any) { l.log.Debug(fmt.Sprintf(format, args...)) }
+
+// Errorf logs an error that Pebble goes on after.
+func (l logger) Errorf(format string, args ...any) { l.log.Error(fmt.Sprintf(format, args...)) }
+
+// Fatalf hands over an error that Pebble cannot go on after.
+func (l logger) Fatalf(format string, args ...any) {
+	l.fatal(fmt.Errorf("pebble: %s", fmt.Sprintf(format, args...)))
+}
+
+func (s *Store) closeHandle(h *handle) error {
+	defer s.handles.Done()
+	return h.db.Close()
+}
+
+// wrap marks corruption as damage and names the file.
+func (h *handle) wrap(err error) error {
+	if err == nil || !pebble.IsCorruptionError(err) {
+		return err
+	}
+	path := h.path
+	if p := h.corrupt.Load(); p != nil {
+		path = *p
+	}
+	return fmt.Errorf("%w: %s: %w", record.ErrDamaged, path, err)
+}
+
+// badRow says that a row does not have its form: the checksum of its block was
+// right, so it was written wrong or by a build that did not raise the format version.
+func (h *handle) badRow(key []byte, err error) error {
+	return fmt.Errorf("%w: %s: row %q: %w", record.ErrDamaged, h.path, key, err)
+}
+
+// get calls f with the value of a key, valid during the call; ok says that there is one.
+func (h *handle) get(key []byte, f func(val []byte) error) (ok bool, err error) {
+	val, closer, err := h.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, h.wrap(err)
+	}
+	if err := f(val); err != nil {
+		return true, errors.Join(h.badRow(key, err), closer.Close())
+	}
+	return true, h.wrap(closer.Close())
+}
+
+// putMeta writes one of the store's own rows outside of a batch.
+func (h *handle) putMeta(name string, val []byte) error {
+	return h.wrap(h.db.Set(metaKey(nil, name), val, pebble.NoSync))
+}
+
+// load checks the format version and reads how far the state has come.
+func (h *handle) load() (Applied, error) {
+	var a Applied
+	ok, err := h.get(metaKey(nil, metaFormat), func(v []byte) error {
+		if len(v) != 4 {
+			return fmt.Errorf("%w: format version of %d bytes", record.ErrFormat, len(v))
+		}
+		if n := binary.BigEndian.Uint32(v); n != FormatVersion {
+			return &versionError{found: n}
+		}
+		return nil
+	})
+	var version *versionError
+	switch {
+	case errors.As(err, &version):
+		return a, fmt.Errorf("%w: %s has format version %d, this build knows %d",
+			record.ErrFormat, h.path, version.found, FormatVersion)
+	case err != nil:
+		return a, err
+	case !ok:
+		return a, fmt.Errorf("%w: %s has no format version", record.ErrDamaged, h.path)
+	}
+	for _, row := range []struct {
+		name  string
+		parse func([]byte) error
+	}{
+		{metaApplied, a.parseApplied},
+		{metaConf, a.parseConf},
+		{metaCovered, func(v []byte) (err error) { a.Covered, err = parseWord(v); return err }},
+	} {
+		if _, err := h.get(metaKey(nil, row.name), row.parse); err != nil {
+			return a, err
+		}
+	}
+	return a, nil
+}
+
+// versionError carries a format version out of a row's parser.
+type versionError struct{ found uint32 }
+
+func (e *versionError) Error() string { return fmt.Sprintf("format version %d", e.found) }
+
+const appliedSize = 8 + 8 + record.FenceSize + 8
+
+func appendApplied(dst []byte, a *Applied) []byte {
+	dst = binary.BigEndian.AppendUint64(dst, a.Index)
+	dst = binary.BigEndian.AppendUint64(dst, a.Term)
+	dst = record.AppendFence(dst, a.Fence)
+	return binary.BigEndian.AppendUint64(dst, uint64(a.Time))
+}
+
+func (a *Applied) parseApplied(v []byte) (err error) {
+	if len(v) != appliedSize {
+		return fmt.Errorf("%w: applied row of %d bytes, want %d", record.ErrFormat, len(v), appliedSize)
+	}
+	a.Index, a.Term = binary.BigEndian.Uint64(v), binary.BigEndian.Uint64(v[8:])
+	a.Time = int64(binary.BigEndian.Uint64(v[appliedSize-8:]))
+	a.Fence, err = record.ParseFence(v[16 : appliedSize-8])
+	return err
+}
+
+func (a *Applied) parseConf(v []byte) error {
+	if len(v) < 8 {
+		return fmt.Errorf("%w: configuration row of %d bytes", record.ErrFormat, len(v))
+	}
+	a.ConfIndex, a.Conf = binary.BigEndian.Uint64(v), slices.Clone(v[8:])
+	return nil
+}
+
+func parseWord(v []byte) (uint64, error) {
+	if len(v) != 8 {
+		return 0, fmt.Errorf("%w: word of %d bytes", record.ErrFormat, len(v))
+	}
+	return binary.BigEndian.Uint64(v), nil
+}
+
+// durableReach reads the reach of the state from tables only. The result is kept
+// until another flush is done.
+func (h *handle) durableReach() (uint64, error) {
+	h.durable.Lock()
+	defer h.durable.Unlock()
+	// Counted before it is read: a flush in between costs one more read, not a stale value.
+	at := h.flushes.Load()
+	if h.durable.known && h.durable.at == at {
+		return h.durable.reach, nil
+	}
+	lower := metaKey(nil, "")
+	it, err := h.db.NewIter(&pebble.IterOptions{
+		LowerBound: lower, UpperBound: appendSuccessor(nil, lower), OnlyReadGuaranteedDurable: true,
+	})
+	if err != nil {
+		return 0, h.wrap(err)
+	}
+	var a Applied
+	for ok := it.First(); ok && err == nil; ok = it.Next() {
+		switch string(it.Key()[1:]) {
+		case metaApplied:
+			err = a.parseApplied(it.Value())
+		case metaCovered:
+			a.Covered, err = parseWord(it.Value())
+		}
+	}
+	if err = errors.Join(err, it.Close()); err != nil {
+		return 0, h.wrap(err)
+	}
+	h.durable.known, h.durable.at, h.durable.reach = true, at, a.Reach()
+	return h.durable.reach, nil
+}

@@ -1,0 +1,123 @@
+package storage
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"go.uber.org/zap"
+
+	"github.com/holdfast-mq/holdfast/storage/record"
+)
+
+// acquirePointer is acquire with the pointer that was in force at the same moment.
+func (s *Store) acquirePointer() (*handle, Pointer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.h == nil {
+		return nil, Pointer{}, fmt.Errorf("storage: %w", record.ErrClosed)
+	}
+	s.mu.h.refs++
+	return s.mu.h, s.mu.ptr, nil
+}
+
+// PublishLocal makes the state a snapshot of itself: it notes that the state
+// reaches meta.Index, flushes, and publishes that in the pointer file. Every
+// entry up to meta.Index that comes to the state machine must have been
+// committed before. Only then may the log be cut. ErrOvertaken if a newer
+// snapshot was installed meanwhile.
+func (s *Store) PublishLocal(meta SnapshotMeta) error {
+	if err := s.writable(); err != nil {
+		return err
+	}
+	s.pointerMu.Lock()
+	defer s.pointerMu.Unlock()
+	h, ptr, err := s.acquirePointer()
+	if err != nil {
+		return err
+	}
+	defer s.release(h)
+	if ptr.DB != h.name || ptr.Snapshot.Index > meta.Index {
+		return fmt.Errorf("publish snapshot %d: %w (%d)", meta.Index, ErrOvertaken, ptr.Snapshot.Index)
+	}
+	if err := h.putMeta(metaCovered, binary.BigEndian.AppendUint64(nil, meta.Index)); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.mu.applied.Covered = meta.Index
+	s.mu.Unlock()
+	if !plantedNoFlush {
+		if err := h.db.Flush(); err != nil {
+			return h.wrap(fmt.Errorf("flush for snapshot %d: %w", meta.Index, err))
+		}
+	}
+	return s.publish(Pointer{DB: h.name, Snapshot: meta})
+}
+
+// publish replaces the pointer file; the caller holds pointerMu.
+func (s *Store) publish(ptr Pointer) error {
+	ptr.Snapshot.Conf = append([]byte(nil), ptr.Snapshot.Conf...)
+	if err := writePointer(s.fs, s.cfg.Dir, &ptr); err != nil {
+		// Which of the two is on disk is not known: only a new start can tell.
+		err = fmt.Errorf("publish snapshot %d: %w", ptr.Snapshot.Index, err)
+		s.cfg.Fatal(err)
+		return err
+	}
+	s.mu.Lock()
+	s.mu.ptr = ptr
+	s.mu.Unlock()
+	return nil
+}
+
+func (s *Store) writable() error {
+	if s.cfg.ReadOnly {
+		return errors.New("storage: the store is read-only")
+	}
+	return nil
+}
+
+func (s *Store) newGeneration() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.mu.nextGen
+	s.mu.nextGen++
+	return n
+}
+
+// NeedsActivate says that an installed snapshot is published and its state not in use yet.
+func (s *Store) NeedsActivate() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.h != nil && s.mu.ptr.DB != s.mu.h.name
+}
+
+// Activate puts the state of an installed snapshot in use: it opens the database
+// that the pointer names; the old one is closed and removed when the last reader
+// that is at work on it is done. Without such a snapshot it does nothing. After
+// an error the process must stop, since the old state is no longer the group's.
+func (s *Store) Activate() error {
+	if err := s.writable(); err != nil {
+		return err
+	}
+	s.commitMu.Lock()
+	defer s.commitMu.Unlock()
+	s.pointerMu.Lock()
+	defer s.pointerMu.Unlock()
+	old, ptr, err := s.acquirePointer()
+	if err != nil {
+		return err
+	}
+	defer s.release(old)
+	if ptr.DB == old.name {
+		return nil
+	}
+	h, applied, err := s.openChecked(&ptr)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.mu.h, s.mu.applied = h, applied
+	s.mu.Unlock()
+	s.log.Info("installed state in use", zap.String("db", h.name), zap.Uint64("applied", applied.Index))
+	return s.retire(old, true)
+}

@@ -1,0 +1,337 @@
+package storage
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/holdfast-mq/holdfast/storage/record"
+)
+
+// FormatVersion is the version of the rows; a database of another one is refused.
+const FormatVersion = 1
+
+// ErrOvertaken: an installed snapshot made the operation pointless; the caller
+// drops it and goes on with the installed state.
+var ErrOvertaken = errors.New("overtaken by an installed snapshot")
+
+// Applied is how far a state has come. It is part of every batch.
+type Applied struct {
+	Index, Term uint64
+	// Fence is that of the last envelope applied.
+	Fence record.Fence
+	// Time is the highest cluster time of an envelope so far, nanoseconds.
+	Time int64
+	// Conf is the newest group configuration, opaque, written by entry ConfIndex.
+	ConfIndex uint64
+	Conf      []byte
+	// Covered is the index up to which the last local snapshot says the state
+	// reaches: entries that never come to a state machine (no-ops, barriers) lift
+	// it above Index.
+	Covered uint64
+}
+
+// Reach is the index up to which the state holds every entry.
+func (a *Applied) Reach() uint64 { return max(a.Index, a.Covered) }
+
+// Store is the state of one group. All methods are safe for concurrent use,
+// except that only one goroutine at a time may commit batches.
+type Store struct {
+	cfg Config
+	fs  FS
+	log *zap.Logger
+
+	// commitMu makes Commit and Activate exclude each other.
+	commitMu sync.Mutex
+	// pointerMu is held over every change of the pointer file and of what it names.
+	pointerMu sync.Mutex
+	// handles counts databases that are not closed yet.
+	handles sync.WaitGroup
+
+	mu struct {
+		sync.Mutex
+
+		h       *handle // the database in force; nil once closed
+		ptr     Pointer
+		applied Applied
+		nextGen uint64
+	}
+}
+
+// Open opens the state of a group, or makes an empty one if Dir has none. It
+// removes what a crash left behind, and checks that the state reaches the
+// snapshot that the pointer file names. Local data that fails a check gives an
+// error that wraps record.ErrDamaged and names the file; nothing is changed then.
+// A format version of another build gives record.ErrFormat.
+func Open(cfg Config) (*Store, error) {
+	cfg.defaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	s := &Store{cfg: cfg, fs: cfg.FS, log: cfg.Logger.With(zap.String("dir", cfg.Dir))}
+	if !cfg.ReadOnly {
+		if err := makeDir(s.fs, cfg.Dir); err != nil {
+			return nil, err
+		}
+	}
+	ptr, err := s.establish()
+	if err != nil {
+		return nil, err
+	}
+	h, applied, err := s.openChecked(&ptr)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.h, s.mu.ptr, s.mu.applied = h, ptr, applied
+	return s, nil
+}
+
+// establish reads the pointer, finishes or repeats the making of an empty state,
+// and removes leftovers.
+func (s *Store) establish() (Pointer, error) {
+	ptr, ok, err := readPointer(s.fs, s.cfg.Dir)
+	if err != nil {
+		return Pointer{}, err
+	}
+	names, err := s.fs.List(s.cfg.Dir)
+	if err != nil {
+		return Pointer{}, fmt.Errorf("list %s: %w", s.cfg.Dir, err)
+	}
+	slices.Sort(names)
+	if !ok {
+		// The pointer is durable before the first database exists.
+		for _, name := range names {
+			if _, isDB := generation(name, dbPrefix); isDB {
+				return Pointer{}, fmt.Errorf("%w: %s is missing beside %s",
+					record.ErrDamaged, s.fs.PathJoin(s.cfg.Dir, pointerFile), name)
+			}
+		}
+		if s.cfg.ReadOnly {
+			return Pointer{}, fmt.Errorf("%s: %w", s.cfg.Dir, record.ErrNotFound)
+		}
+		ptr = Pointer{DB: dirName(dbPrefix, 1), creating: true}
+		if err := writePointer(s.fs, s.cfg.Dir, &ptr); err != nil {
+			return Pointer{}, err
+		}
+	}
+	s.noteGenerations(names)
+	if s.cfg.ReadOnly {
+		return ptr, nil
+	}
+	if err := s.removeLeftovers(&ptr, names); err != nil {
+		return Pointer{}, err
+	}
+	if ptr.creating {
+		return s.create(ptr)
+	}
+	return ptr, nil
+}
+
+func (s *Store) noteGenerations(names []string) {
+	s.mu.nextGen = 2
+	for _, name := range names {
+		for _, prefix := range []string{dbPrefix, outPrefix} {
+			if n, ok := generation(name, prefix); ok {
+				s.mu.nextGen = max(s.mu.nextGen, n+1)
+			}
+		}
+	}
+}
+
+// removeLeftovers removes databases that are not in force, checkpoints that were
+// not closed, and an unfinished pointer file.
+func (s *Store) removeLeftovers(ptr *Pointer, names []string) error {
+	for _, name := range names {
+		_, isDB := generation(name, dbPrefix)
+		_, isOut := generation(name, outPrefix)
+		if !isOut && name != pointerFile+tmpSuffix && (!isDB || (name == ptr.DB && !ptr.creating)) {
+			continue
+		}
+		s.log.Info("removing a leftover", zap.String("name", name))
+		if err := removeTree(s.fs, s.cfg.Dir, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// create makes the first database, complete and durable before the pointer says so.
+func (s *Store) create(ptr Pointer) (Pointer, error) {
+	h, err := s.openDB(ptr.DB, modeCreate)
+	if err != nil {
+		return Pointer{}, err
+	}
+	err = h.putMeta(metaFormat, binary.BigEndian.AppendUint32(nil, FormatVersion))
+	if err == nil {
+		err = h.db.Flush()
+	}
+	if err = errors.Join(err, s.closeHandle(h)); err != nil {
+		return Pointer{}, fmt.Errorf("make %s: %w", h.path, err)
+	}
+	ptr.creating = false
+	return ptr, writePointer(s.fs, s.cfg.Dir, &ptr)
+}
+
+// openChecked opens the database that ptr names and checks that it reaches the
+// snapshot ptr stands for.
+func (s *Store) openChecked(ptr *Pointer) (*handle, Applied, error) {
+	mode := modeOpen
+	if s.cfg.ReadOnly {
+		mode = modeReadOnly
+	}
+	h, err := s.openDB(ptr.DB, mode)
+	if err != nil {
+		return nil, Applied{}, err
+	}
+	applied, err := h.load()
+	if err == nil && applied.Reach() < ptr.Snapshot.Index {
+		err = fmt.Errorf("%w: %s reaches entry %d, its snapshot stands for %d",
+			record.ErrDamaged, h.path, applied.Reach(), ptr.Snapshot.Index)
+	}
+	if err != nil {
+		return nil, Applied{}, errors.Join(err, s.closeHandle(h))
+	}
+	return h, applied, nil
+}
+
+// Close ends the store and waits for the readers that are at work; it must not
+// be called by one. It does not flush: what the log holds is applied again.
+func (s *Store) Close() error {
+	s.commitMu.Lock()
+	defer s.commitMu.Unlock()
+	s.mu.Lock()
+	h := s.mu.h
+	s.mu.h = nil
+	s.mu.Unlock()
+	if h == nil {
+		return nil
+	}
+	err := s.retire(h, false)
+	s.handles.Wait()
+	return err
+}
+
+// Applied returns how far the state has come.
+func (s *Store) Applied() Applied {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.mu.applied
+	a.Conf = slices.Clone(a.Conf)
+	return a
+}
+
+// DurableApplied returns the index up to which the state survives a power cut:
+// the reach of what the last completed flush wrote. The log is never cut beyond
+// it. It is 0, which cuts nothing, if that cannot be read.
+func (s *Store) DurableApplied() uint64 {
+	h, err := s.acquire()
+	if err != nil {
+		return 0
+	}
+	defer s.release(h)
+	reach, err := h.durableReach()
+	if err != nil {
+		s.log.Error("durable index", zap.Error(err))
+		return 0
+	}
+	return reach
+}
+
+// Flush makes everything committed so far durable.
+func (s *Store) Flush() error {
+	h, err := s.acquire()
+	if err != nil {
+		return err
+	}
+	defer s.release(h)
+	return h.wrap(h.db.Flush())
+}
+
+// Pointer returns the pointer file's content in force.
+func (s *Store) Pointer() Pointer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.mu.ptr
+	p.Snapshot.Conf = slices.Clone(p.Snapshot.Conf)
+	return p
+}
+
+// acquire returns the database in force and keeps it open until release.
+func (s *Store) acquire() (*handle, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.h == nil {
+		return nil, fmt.Errorf("storage: %w", record.ErrClosed)
+	}
+	s.mu.h.refs++
+	return s.mu.h, nil
+}
+
+// release gives a handle back; the last user of a retired one closes it.
+func (s *Store) release(h *handle) {
+	s.mu.Lock()
+	h.refs--
+	last := h.refs == 0
+	s.mu.Unlock()
+	if last {
+		if err := s.finish(h); err != nil {
+			s.cfg.Fatal(fmt.Errorf("close %s: %w", h.path, err))
+		}
+	}
+}
+
+// retire drops the store's own reference of a handle that is no longer in force.
+// The files go with the last reader if remove is set.
+func (s *Store) retire(h *handle, remove bool) error {
+	s.mu.Lock()
+	h.remove = remove
+	h.refs--
+	last := h.refs == 0
+	s.mu.Unlock()
+	if !last {
+		return nil
+	}
+	return s.finish(h)
+}
+
+func (s *Store) finish(h *handle) error {
+	err := s.closeHandle(h)
+	if h.remove && err == nil {
+		err = removeTree(s.fs, s.cfg.Dir, h.name)
+	}
+	return err
+}
+
+// SetAside moves a group's state directory out of the way instead of deleting
+// it: dir becomes "damaged-<name>-<n>" in the same parent, with the reason in a
+// file REASON. It returns the new path. The store must be closed. A missing
+// directory gives record.ErrNotFound.
+func SetAside(fsys FS, dir, reason string) (string, error) {
+	if _, err := fsys.Stat(dir); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("%s: %w", dir, record.ErrNotFound)
+		}
+		return "", err
+	}
+	if err := replaceFile(fsys, dir, "REASON", []byte(reason+"\n")); err != nil {
+		return "", err
+	}
+	parent := fsys.PathDir(dir)
+	for n := uint64(1); ; n++ {
+		path := fsys.PathJoin(parent, dirName("damaged-"+fsys.PathBase(dir)+"-", n))
+		if _, err := fsys.Stat(path); err == nil {
+			continue
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		if err := fsys.Rename(dir, path); err != nil {
+			return "", fmt.Errorf("rename %s: %w", dir, err)
+		}
+		return path, syncDir(fsys, parent)
+	}
+}
