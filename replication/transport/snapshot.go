@@ -1,0 +1,195 @@
+package transport
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// InstallSnapshot streams a snapshot to a follower on a connection of its own, so
+// that its bytes never stand before a heartbeat. Chunks are acknowledged as the
+// follower's Raft has consumed them; the install ends with ErrTimeout when nothing
+// is acknowledged for Config.SnapshotIdle, however large it is. After the last
+// byte the follower says that it still works on it, for at most Config.RestoreTimeout.
+func (g *GroupTransport) InstallSnapshot(
+	id raft.ServerID, addr raft.ServerAddress,
+	args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader,
+) error {
+	if err := g.target(id, addr); err != nil {
+		return err
+	}
+	if !g.enter() {
+		return ErrClosed
+	}
+	defer g.leave()
+	if reason, ok := g.t.quarantined(g.cfg.ID); ok {
+		return fmt.Errorf("%w: group %d: %s", ErrQuarantined, g.cfg.ID, reason)
+	}
+	c, err := g.dialSnapshot(addr)
+	if err != nil {
+		return err
+	}
+	defer c.close(ErrClosed)
+	s := snapSender{g: g, c: c, idle: time.NewTimer(g.t.cfg.SnapshotIdle)}
+	defer s.idle.Stop()
+	r, err := s.run(addr, args, data)
+	if err != nil {
+		return fmt.Errorf("install snapshot of group %d at %s: %w", g.cfg.ID, addr, err)
+	}
+	d := decoder{b: r.payload}
+	*resp = d.snapAnswer(addr)
+	if err := d.end(); err != nil {
+		return err
+	}
+	g.installed(addr, args, resp)
+	g.t.count.SnapshotsSent.Add(1)
+	return nil
+}
+
+// installed keeps the books of a finished install.
+func (g *GroupTransport) installed(
+	addr raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse,
+) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.peer(addr)
+	p.contact = time.Now()
+	if resp.Success && resp.Term == args.Term && args.Term == g.mu.term {
+		p.match = max(p.match, args.LastLogIndex)
+	}
+}
+
+// dialSnapshot dials on a goroutine of the transport, which then reads the answers.
+func (g *GroupTransport) dialSnapshot(addr raft.ServerAddress) (*conn, error) {
+	node, err := NodeOf(addr)
+	if err != nil {
+		return nil, err
+	}
+	type result struct {
+		c   *conn
+		err error
+	}
+	dialled := make(chan result, 1)
+	started := g.t.spawn(func(ctx context.Context) {
+		c, err := g.t.dial(ctx, node, kindSnapshot, g.cfg.ID)
+		dialled <- result{c, err}
+		if err == nil {
+			c.readReplies(ctx)
+		}
+	})
+	if !started {
+		return nil, ErrClosed
+	}
+	select {
+	case r := <-dialled:
+		return r.c, r.err
+	case <-g.closed:
+		g.t.spawn(func(context.Context) { // nobody wants it any more
+			if r := <-dialled; r.err == nil {
+				r.c.close(ErrClosed)
+			}
+		})
+		return nil, ErrClosed
+	}
+}
+
+// snapSender is one install in progress on the sending side.
+type snapSender struct {
+	g     *GroupTransport
+	c     *conn
+	idle  *time.Timer
+	acked int64 // progress that the idle timer was reset for
+	sent  int64
+	final chan reply
+}
+
+func (s *snapSender) run(addr raft.ServerAddress, args *raft.InstallSnapshotRequest, data io.Reader) (reply, error) {
+	w, stop := newWait(s.g.t.cfg.HeartbeatTimeout, s.g.closed)
+	defer stop()
+	if err := s.c.hello(s.g, addr, w); err != nil {
+		return reply{}, err
+	}
+	req := s.g.t.requests.Add(1)
+	var err error
+	if s.final, err = s.c.expect(req); err != nil {
+		return reply{}, err
+	}
+	r := s.g.route(args.RPCHeader, addr)
+	b := beginFrame(s.g.t.buffer(frameSlack/64+len(args.Configuration)), frameSnapOpen, s.g.cfg.ID, req)
+	if err := s.c.queue(endFrame(appendSnapOpen(b, r, args)), w); err != nil {
+		return reply{}, err
+	}
+	for s.sent < args.Size {
+		early, done, err := s.chunk(req, args.Size, data)
+		if err != nil || done {
+			return early, err
+		}
+	}
+	limit := time.NewTimer(s.g.t.cfg.RestoreTimeout + s.g.t.cfg.SnapshotIdle)
+	defer limit.Stop()
+	for {
+		final, done, err := s.step(limit.C)
+		if err != nil || done {
+			return final, err
+		}
+	}
+}
+
+// chunk sends the next bytes when the window has room for them. done: the peer has
+// answered already.
+func (s *snapSender) chunk(req uint64, size int64, data io.Reader) (r reply, done bool, err error) {
+	n := min(int64(s.g.t.cfg.SnapshotChunk), size-s.sent)
+	b := beginFrame(s.g.t.buffer(headerSize+int(n)), frameSnapChunk, s.g.cfg.ID, req)
+	b = append(b, make([]byte, n)...)
+	if _, err := io.ReadFull(data, b[headerSize:]); err != nil {
+		return reply{}, false, fmt.Errorf("read snapshot at %d of %d bytes: %w", s.sent, size, unexpected(err))
+	}
+	for s.sent+n-s.c.acked.Load() > int64(s.g.t.cfg.SnapshotWindow) {
+		if r, done, err = s.step(nil); err != nil || done {
+			return r, done, err
+		}
+	}
+	if err := s.c.queue(endFrame(b), &wait{timeout: s.g.t.cfg.SnapshotIdle, expired: s.idle.C, quit: s.g.closed}); err != nil {
+		return reply{}, false, err
+	}
+	s.sent += n
+	s.g.t.count.SnapshotBytesSent.Add(uint64(n))
+	return reply{}, false, nil
+}
+
+// step waits for one event: an acknowledgement, the answer, or that nothing comes.
+func (s *snapSender) step(limit <-chan time.Time) (r reply, done bool, err error) {
+	select {
+	case r := <-s.final:
+		if r.err != nil {
+			return reply{}, false, r.err
+		}
+		return r, true, r.failure(s.c.peer)
+	case <-s.c.acks:
+		// While bytes are missing only progress counts; after the last one the
+		// follower repeats its acknowledgement to say that it is at work.
+		if acked := s.c.acked.Load(); acked > s.acked || limit != nil {
+			s.acked = acked
+			s.idle.Reset(s.g.t.cfg.SnapshotIdle)
+		}
+		return reply{}, false, nil
+	case <-s.idle.C:
+		s.g.t.count.Timeouts.Add(1)
+		return reply{}, false, fmt.Errorf("%w: no progress for %v at %d bytes",
+			ErrTimeout, s.g.t.cfg.SnapshotIdle, s.c.acked.Load())
+	case <-limit:
+		s.g.t.count.Timeouts.Add(1)
+		return reply{}, false, fmt.Errorf("%w: restore takes more than %v", ErrTimeout, s.g.t.cfg.RestoreTimeout)
+	case <-s.g.closed:
+		return reply{}, false, ErrClosed
+	}
+}
+
+func (c *conn) sendAck(group uint32, consumed int64) {
+	b := beginFrame(c.t.buffer(headerSize+8), frameSnapAck, group, 0)
+	c.send(endFrame(binary.BigEndian.AppendUint64(b, uint64(consumed))))
+}
