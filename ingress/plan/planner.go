@@ -22,8 +22,6 @@ type Config struct {
 	Timeout int64
 	// TailBytes bounds the in-memory tail of one stream. Default 8 MiB.
 	TailBytes int
-	// Boot is the nonce of this process in proposal ids.
-	Boot uint64
 }
 
 // Defaults of Config.
@@ -103,16 +101,15 @@ type Planner struct {
 	hear   Listener
 	notify Notify
 
-	phase     phase
-	err       error
-	epoch     uint64
-	ordinal   uint64
-	base      record.Fence
-	tick      uint64 // of the envelope that is forming
-	applied   uint64 // highest tick applied here
-	proposals uint64
-	arrivals  uint64
-	held      int
+	phase    phase
+	err      error
+	epoch    uint64
+	ordinal  uint64
+	base     record.Fence
+	tick     uint64 // of the envelope that is forming
+	applied  uint64 // highest tick applied here
+	arrivals uint64
+	held     int
 
 	cur      *envelope
 	b        *command.Builder
@@ -127,8 +124,9 @@ type Planner struct {
 func New(cfg Config, term Term, store Store, hear Listener, notify Notify) *Planner {
 	p := &Planner{
 		cfg: cfg.withDefaults(), term: term, store: store, hear: hear, notify: notify,
-		epoch: 1, base: term.Base(), streams: make(map[record.StreamID]*Stream),
+		streams: make(map[record.StreamID]*Stream),
 	}
+	p.nextEpoch()
 	p.form()
 	return p
 }
@@ -270,12 +268,11 @@ func (p *Planner) seal() bool {
 	}
 	e := p.cur
 	p.ordinal++
-	p.proposals++
 	e.fence = record.Fence{Term: p.term.Number(), Epoch: p.epoch, Ordinal: p.ordinal}
 	if p.ordinal == 1 {
 		e.base = p.base
 	}
-	e.id = record.NewProposalID(p.cfg.Boot, p.proposals)
+	e.id = p.term.NextID()
 	entry := p.b.Finish(&command.Header{Fence: e.fence, Base: e.base, Proposal: e.id, Time: p.term.Now()})
 	p.lastSize = len(entry) + len(entry)/8
 	p.inflight = append(p.inflight, e)
@@ -394,11 +391,20 @@ func (p *Planner) BarrierDone(err error) {
 		return
 	}
 	p.phase = planning
-	p.epoch++
-	p.ordinal = 0
-	p.base = p.term.Base()
+	p.nextEpoch()
 	p.form()
 	p.drainBacklog()
+}
+
+// nextEpoch begins an epoch on the fence that is applied now. A term can be
+// entered twice (news of its loss came after it was won again), so the base's
+// epoch counts too.
+func (p *Planner) nextEpoch() {
+	p.base, p.ordinal = p.term.Base(), 0
+	if p.base.Term == p.term.Number() {
+		p.epoch = max(p.epoch, p.base.Epoch)
+	}
+	p.epoch++
 }
 
 func (p *Planner) drainBacklog() {
@@ -458,4 +464,11 @@ func (p *Planner) Stop() {
 	}
 	p.inflight, p.failed, p.backlog = nil, nil, nil
 	p.Fatal(record.ErrClosed)
+}
+
+// DropDue plans the removal of a due row.
+func (p *Planner) DropDue(stream record.StreamID, bucket int64, ticket uint64) {
+	p.b.Index(nil, []command.IndexEntry{{
+		Kind: command.IndexDue, Stream: stream, Seq: ticket, Time: uint64(bucket),
+	}})
 }

@@ -1,8 +1,6 @@
 package plan
 
 import (
-	"context"
-
 	"github.com/holdfast-mq/holdfast/storage/record"
 )
 
@@ -12,13 +10,10 @@ type Term interface {
 	Number() uint64
 	// Base is the fence applied last on this replica.
 	Base() record.Fence
+	// NextID returns a proposal id that no other proposal of this boot has.
+	NextID() record.ProposalID
 	// Propose hands an entry over; it never blocks. See record.Proposal.
 	Propose(p *record.Proposal)
-	// Barrier returns nil when everything proposed before it in this term has ended and is applied here.
-	Barrier(ctx context.Context) error
-	// Check returns nil while effects of this term may leave the process: the
-	// replica leads in this term and its lease is valid.
-	Check() error
 	// Now is the cluster time in nanoseconds.
 	Now() int64
 }
@@ -72,8 +67,9 @@ type Listener interface {
 	Failed(tick uint64)
 	// Stored: the applied state of a stream moved.
 	Stored(s *Stream)
-	// Removed: the messages left the stream; they are not delivered any more.
-	Removed(s *Stream, seq uint64)
+	// Removed: the message left the stream; it is not delivered any more. Messages
+	// below the stream's first sequence leave without a call when a prefix is cut.
+	Removed(s *Stream, seq uint64, subject string)
 }
 
 // Op is an operation: a request that is judged against the plan.

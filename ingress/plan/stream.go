@@ -20,7 +20,7 @@ type Stream struct {
 
 	subjects Overlay[string, record.SubjectStat]
 	dedup    Overlay[string, dedupEntry]
-	deleted  Overlay[uint64, struct{}]
+	deleted  Overlay[uint64, string] // sequence → subject
 
 	touchedAt uint64 // tick of the last envelope with a change
 	cutFrom   uint64 // first sequence that may still have a row below state.FirstSeq
@@ -257,7 +257,7 @@ func (s *Stream) Remove(seq uint64) bool {
 		return false
 	}
 	s.p.touch(s)
-	s.deleted.Put(seq, struct{}{}, s.p.tick)
+	s.deleted.Put(seq, m.Subject, s.p.tick)
 	s.removed = append(s.removed, removal{seq, m.Subject})
 	s.p.cur.messages++
 	s.state.Messages--
@@ -475,9 +475,9 @@ func (s *Stream) apply(p *Planner, tick uint64, st *record.StreamState) {
 	s.applied = *st
 	s.subjects.Applied(tick, nil)
 	s.dedup.Applied(tick, nil)
-	s.deleted.Applied(tick, func(seq uint64, _ struct{}) {
+	s.deleted.Applied(tick, func(seq uint64, subject string) {
 		s.tail.Drop(seq)
-		p.hear.Removed(s, seq)
+		p.hear.Removed(s, seq, subject)
 	})
 	s.tail.Evict(p.cfg.TailBytes, s.applied.LastSeq)
 }

@@ -1,0 +1,284 @@
+package ingress
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nuid"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-mq/holdfast/ingress/api"
+	"github.com/holdfast-mq/holdfast/ingress/jsapi"
+	"github.com/holdfast-mq/holdfast/ingress/plan"
+	"github.com/holdfast-mq/holdfast/storage/record"
+)
+
+// api answers an API request about a live stream of this group.
+func (e *engine) api(c *call) {
+	if e.term.Check() != nil {
+		e.srv.hold(c)
+		return
+	}
+	ac := e.srv.apiCall(c)
+	st := e.byName[nameKey{c.acct.Name, c.req.Stream}]
+	if st == nil || st.gone || st.row.Phase != record.StreamLive || !e.load(st) {
+		if c.req.Verb == jsapi.VerbStreamCreate {
+			e.srv.hold(c)
+			return
+		}
+		e.srv.absent(ac)
+		return
+	}
+	if !e.p.Admit(0) { // answers that wait for a commit count, too
+		ac.Error(jsapi.NewError(jsapi.CodeStreamTooManyRequests))
+		return
+	}
+	switch c.req.Verb {
+	case jsapi.VerbStreamCreate:
+		e.createAgain(st, ac)
+	case jsapi.VerbStreamUpdate:
+		e.updateStream(st, ac)
+	case jsapi.VerbStreamDelete:
+		e.deleteStream(st, ac)
+	case jsapi.VerbStreamInfo:
+		e.streamInfo(st, ac)
+	case jsapi.VerbStreamMsgGet:
+		api.Get(ac, st.plan())
+	case jsapi.VerbStreamMsgDelete:
+		if op := api.NewMsgDelete(ac, st.lookup); op != nil {
+			e.submit(op)
+		}
+	case jsapi.VerbStreamPurge:
+		if op := api.NewPurge(ac, st.lookup, e.submit); op != nil {
+			e.submit(op)
+		}
+	default:
+		e.consumerCall(st, ac)
+	}
+}
+
+// lookup implements api.Lookup.
+func (st *stream) lookup() (*plan.Stream, *jsapi.StreamConfig) {
+	if st.gone {
+		return nil, nil
+	}
+	return st.plan(), st.cfg()
+}
+
+// createAgain answers a STREAM.CREATE of a name that lives: the same
+// configuration is a success, another one is not.
+func (e *engine) createAgain(st *stream, ac *api.Call) {
+	cfg, bad := api.PrepareCreate(ac, e.srv.streamEnv(e.group))
+	if bad == nil && !jsapi.StreamConfigEqual(cfg, st.cfg()) {
+		bad = jsapi.NewError(jsapi.CodeStreamNameExist)
+	}
+	if bad != nil {
+		ac.Error(bad)
+		return
+	}
+	info := e.view(st).Info(e.wall())
+	info.Domain, info.Cluster = "", nil
+	ac.Answer(jsapi.StreamCreateResponse{
+		Response: jsapi.NewResponse(ac.Req.Verb), StreamInfo: info, DidCreate: true,
+	})
+}
+
+func (e *engine) wall() time.Time { return time.Unix(0, e.term.Now()).UTC() }
+
+func (e *engine) view(st *stream) *api.View {
+	v := &api.View{
+		Config: st.cfg(), Created: st.created, State: st.plan().Applied(), Consumers: st.visibleConsumers(),
+		Domain: e.srv.cfg.Domain, Version: e.srv.cfg.Version, Cluster: e.srv.cluster(e.group),
+	}
+	return v
+}
+
+// cluster describes who holds a group.
+func (s *Server) cluster(group uint32) *jsapi.ClusterInfo {
+	if s.cfg.Cluster != nil {
+		return s.cfg.Cluster(group)
+	}
+	return &jsapi.ClusterInfo{Leader: s.cfg.Node}
+}
+
+func (e *engine) streamInfo(st *stream, ac *api.Call) {
+	var req jsapi.StreamInfoRequest
+	if bad := jsapi.DecodeOptional(ac.Body, &req); bad != nil {
+		ac.Error(bad)
+		return
+	}
+	info := e.view(st).Info(e.wall())
+	page := api.Details(st.plan(), &req, &info.State)
+	ac.Answer(jsapi.StreamInfoResponse{Response: jsapi.NewResponse(ac.Req.Verb), Paged: page, StreamInfo: info})
+}
+
+// streamNames answers STREAM.NAMES from the directory.
+func (s *Server) streamNames(ac *api.Call, c *call) {
+	rows, req, ok := s.listed(ac, c)
+	if !ok {
+		return
+	}
+	page, from, to := jsapi.Page(len(rows), req.Offset, jsapi.NamesLimit)
+	var names []string
+	for _, r := range rows[from:to] {
+		names = append(names, r.Name)
+	}
+	ac.Answer(jsapi.StreamNamesResponse{Response: jsapi.NewResponse(ac.Req.Verb), Paged: page, Streams: names})
+}
+
+// listed returns the live streams of an account that a list request selects.
+func (s *Server) listed(ac *api.Call, c *call) ([]record.StreamRow, *jsapi.StreamListRequest, bool) {
+	req := new(jsapi.StreamListRequest)
+	if bad := jsapi.DecodeOptional(ac.Body, req); bad != nil {
+		ac.Error(bad)
+		return nil, nil, false
+	}
+	var rows []record.StreamRow
+	s.dir.rows(c.acct.Name, func(r record.StreamRow) bool {
+		match := req.Subject == "" || slices.ContainsFunc(r.Subjects, func(have string) bool {
+			return jsapi.SubjectsOverlap(have, req.Subject)
+		})
+		if match && r.Phase == record.StreamLive {
+			rows = append(rows, r)
+		}
+		return true
+	})
+	slices.SortFunc(rows, func(a, b record.StreamRow) int {
+		switch {
+		case a.Name < b.Name:
+			return -1
+		case a.Name > b.Name:
+			return 1
+		}
+		return 0
+	})
+	return rows, req, true
+}
+
+// caughtUp waits until this replica shows what each group of the rows has applied.
+func (s *Server) caughtUp(ctx context.Context, rows []record.StreamRow) error {
+	if s.cfg.ReadIndex == nil {
+		return nil
+	}
+	seen := make(map[uint32]bool)
+	for _, r := range rows {
+		if seen[r.Group] {
+			continue
+		}
+		seen[r.Group] = true
+		if err := s.cfg.ReadIndex(ctx, r.Group); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// streamList answers STREAM.LIST from this node's replicas.
+func (s *Server) streamList(ctx context.Context, c *call, ac *api.Call) {
+	rows, req, ok := s.listed(ac, c)
+	if !ok {
+		return
+	}
+	page, from, to := jsapi.Page(len(rows), req.Offset, jsapi.ListLimit)
+	rows = rows[from:to]
+	if err := s.caughtUp(ctx, rows); err != nil {
+		ac.Error(jsapi.NewError(jsapi.CodeClusterNotAvail))
+		return
+	}
+	resp := jsapi.StreamListResponse{
+		Response: jsapi.NewResponse(ac.Req.Verb), Paged: page, Streams: []*jsapi.StreamInfo{},
+	}
+	size := 0
+	for _, r := range rows {
+		v, err := s.stored(r)
+		if err != nil {
+			resp.Missing = append(resp.Missing, r.Name)
+			continue
+		}
+		info := v.Info(time.Now().UTC())
+		if size += len(encodeConfig(&info.Config)) + listCost; size > api.MaxSubjectsBytes && len(resp.Streams) > 0 {
+			break // the rest is asked for with an offset
+		}
+		resp.Streams = append(resp.Streams, info)
+	}
+	ac.Answer(resp)
+}
+
+const listCost = 512
+
+// stored is a stream as this node's replica of its group has it.
+func (s *Server) stored(r record.StreamRow) (*api.View, error) {
+	store := s.read(r.Group)
+	b, err := store.Stream(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	d, err := plan.ParseStreamDescription(b)
+	if err != nil {
+		return nil, err
+	}
+	state, err := store.StreamState(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	v := &api.View{Config: d.Config, Created: d.Created, State: state, Domain: s.cfg.Domain}
+	err = store.Consumers(r.ID, func(_ record.ConsumerID, b []byte, _ record.ConsumerState) bool {
+		if cd, err := plan.ParseConsumerDescription(b); err == nil && !cd.Config.Direct {
+			v.Consumers++
+		}
+		return true
+	})
+	return v, err
+}
+
+// accountInfo answers INFO.
+func (s *Server) accountInfo(ctx context.Context, c *call, ac *api.Call) {
+	var rows []record.StreamRow
+	s.dir.rows(c.acct.Name, func(r record.StreamRow) bool {
+		if r.Phase == record.StreamLive {
+			rows = append(rows, r)
+		}
+		return true
+	})
+	if err := s.caughtUp(ctx, rows); err != nil {
+		ac.Error(jsapi.NewError(jsapi.CodeClusterNotAvail))
+		return
+	}
+	info := &jsapi.AccountInfo{Domain: s.cfg.Domain}
+	info.Limits = jsapi.Unlimited()
+	info.API = jsapi.APIStats{Level: api.Level, Total: s.stats.total.Load(), Errors: s.stats.errors.Load()}
+	for _, r := range rows {
+		v, err := s.stored(r)
+		if err != nil {
+			continue
+		}
+		info.Streams++
+		info.Consumers += v.Consumers
+		if v.Config.Storage == jsapi.MemoryStorage {
+			info.Memory += v.State.Bytes
+		} else {
+			info.Store += v.State.Bytes
+		}
+	}
+	ac.Answer(jsapi.AccountInfoResponse{Response: jsapi.NewResponse(ac.Req.Verb), AccountInfo: info})
+}
+
+// event starts an advisory.
+func (s *Server) event(kind string) jsapi.Event {
+	return jsapi.NewEvent(kind, nuid.Next(), time.Now().UTC())
+}
+
+// advise publishes an advisory in the account, if anybody may listen.
+func (s *Server) advise(a *account, subject string, v any) {
+	if !a.link.Interest(subject, time.Time{}) {
+		return
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		s.log.Error("encoding an advisory", zap.Error(err))
+		return
+	}
+	a.send(subject, "", nil, b)
+}

@@ -1,0 +1,434 @@
+package ingress
+
+import (
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/holdfast-mq/holdfast/ingress/api"
+	"github.com/holdfast-mq/holdfast/ingress/deliver"
+	"github.com/holdfast-mq/holdfast/ingress/jsapi"
+	"github.com/holdfast-mq/holdfast/ingress/plan"
+	"github.com/holdfast-mq/holdfast/storage/record"
+)
+
+// consumer binds a state machine of package deliver to its engine.
+type consumer struct {
+	st       *stream
+	id       record.ConsumerID
+	cfg      *jsapi.ConsumerConfig
+	created  time.Time
+	m        *deliver.Consumer
+	settling []uint64 // to be removed from the stream with the next change
+	dirty    bool     // in engine.dirty
+	queued   bool     // in engine.ready
+	gone     bool
+	dueAt    int64  // time of a due row that this engine wrote
+	first    uint64 // first sequence of the stream as the machine knows it
+}
+
+// source is the stream as its consumers read it.
+type source struct{ st *stream }
+
+// scanLimit bounds the messages looked at by one search.
+const scanLimit = 4096
+
+// Next implements deliver.Source.
+func (s source) Next(from uint64, filters []string) (*record.Message, uint64) {
+	return s.st.plan().Search(from, filters, scanLimit)
+}
+
+// Message implements deliver.Source.
+func (s source) Message(seq uint64) (*record.Message, bool) {
+	m := s.st.plan().Get(seq)
+	return m, m != nil
+}
+
+// LastOf implements deliver.Source.
+func (s source) LastOf(subject string, upTo uint64) (uint64, bool) {
+	return s.st.plan().AppliedLastOf(subject, upTo)
+}
+
+// First implements deliver.Source.
+func (s source) First() uint64 { return s.st.plan().Applied().FirstSeq }
+
+// Last implements deliver.Source.
+func (s source) Last() uint64 { return s.st.plan().Applied().LastSeq }
+
+// LastMatch implements deliver.Positions.
+func (s source) LastMatch(filters []string) (last uint64, ok bool) {
+	if len(filters) == 0 {
+		filters = []string{">"}
+	}
+	for _, f := range filters {
+		if seq, found := s.st.plan().AppliedLast(f); found && seq >= last {
+			last, ok = seq, true
+		}
+	}
+	return last, ok
+}
+
+// LowestLast implements deliver.Positions.
+func (s source) LowestLast(filters []string) (uint64, bool) {
+	return s.st.plan().AppliedLowestLast(filters)
+}
+
+// AtTime implements deliver.Positions.
+func (s source) AtTime(t int64) (uint64, bool) { return s.st.plan().AppliedAt(t) }
+
+// numPending counts what a consumer with this cursor has still to deliver.
+func (st *stream) numPending(cur *record.ConsumerState, filters []string) uint64 {
+	if cur.SkipTo >= cur.Next {
+		return deliver.CountPending(source{st}, cur, filters)
+	}
+	return st.plan().AppliedCount(cur.Next, filters)
+}
+
+func (e *engine) loadConsumers(st *stream) error {
+	type row struct {
+		id    record.ConsumerID
+		d     *plan.ConsumerDescription
+		state record.ConsumerState
+	}
+	var rows []row
+	var bad error
+	err := e.store.Consumers(st.row.ID, func(id record.ConsumerID, b []byte, state record.ConsumerState) bool {
+		d, err := plan.ParseConsumerDescription(b)
+		if err != nil {
+			bad = err
+			return false
+		}
+		rows = append(rows, row{id, d, state})
+		return true
+	})
+	if err == nil {
+		err = bad
+	}
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		from := &deliver.Loaded{Cursor: r.state, Now: e.term.Now()}
+		err := e.store.Pendings(st.row.ID, r.id, func(p record.Pending) bool {
+			from.Pending = append(from.Pending, p)
+			return true
+		})
+		if err != nil {
+			return err
+		}
+		from.NumPending = st.numPending(&r.state, r.d.Config.Filters())
+		c := st.newConsumer(r.id, r.d, from)
+		c.watchInactive(e)
+		c.after(e, nil)
+	}
+	return nil
+}
+
+// newConsumer makes a consumer and puts it into its stream.
+func (st *stream) newConsumer(id record.ConsumerID, d *plan.ConsumerDescription, from *deliver.Loaded) *consumer {
+	c := &consumer{st: st, id: id, cfg: d.Config, created: d.Created, first: st.plan().Applied().FirstSeq}
+	c.m = deliver.New(c.config(), source{st}, st.interest, from)
+	st.consumers[d.Config.Name] = c
+	st.match.add(c)
+	return c
+}
+
+func (c *consumer) config() deliver.Config {
+	cfg := deliver.ConfigOf(c.cfg)
+	cfg.StreamID, cfg.ID, cfg.Stream = c.st.row.ID, c.id, c.st.row.Name
+	cfg.Settles = c.st.cfg().Retention == jsapi.WorkQueuePolicy
+	cfg.InactiveThreshold = c.inactive()
+	cfg.AckAnyDelivery = true
+	if n, err := jsapi.ParseSampleFrequency(c.cfg.SampleFrequency); err == nil {
+		cfg.SampleFreq = n
+	}
+	return cfg
+}
+
+// inactive is how long a consumer may be unused: an ephemeral one always has a bound.
+func (c *consumer) inactive() time.Duration {
+	if c.cfg.InactiveThreshold == 0 && !c.cfg.IsDurable() {
+		return jsapi.DefaultInactiveThreshold
+	}
+	return c.cfg.InactiveThreshold
+}
+
+// interest implements deliver.Interest.
+func (st *stream) interest(reply string, since int64) bool {
+	age := time.Duration(st.e.term.Now() - since)
+	return st.acct.link.Interest(reply, time.Now().Add(-age))
+}
+
+// watchInactive keeps a due row behind the inactivity of a consumer, so that the
+// next leader comes back to one that nobody touches.
+func (c *consumer) watchInactive(e *engine) {
+	d := c.inactive()
+	if d <= 0 || c.gone || c.dueAt != 0 {
+		return
+	}
+	c.dueAt = e.term.Now() + int64(d)
+	e.submit(&dueOp{st: c.st, kind: dueConsumer, bucket: c.dueAt, ticket: uint64(c.id)})
+}
+
+// due implements timed.
+func (c *consumer) due(e *engine, now int64) { c.after(e, c.m.Tick(e.actions[:0], now)) }
+
+// after carries out the actions of a call and notes what the machine wants next.
+func (c *consumer) after(e *engine, actions []deliver.Action) {
+	if actions != nil {
+		e.actions = nil // an action may lead to others; these are still being read
+		c.act(e, actions)
+		clear(actions)
+		e.actions = actions[:0]
+	}
+	if c.gone {
+		return
+	}
+	due := c.m.NextDue()
+	if due == deliver.Never {
+		due = 0
+	}
+	e.timers.set(c, due)
+	if !c.dirty {
+		c.dirty = true
+		e.dirty = append(e.dirty, c)
+	}
+	if c.m.Ready() && !c.queued {
+		c.queued = true
+		e.ready = append(e.ready, c)
+	}
+}
+
+// wakeReady gives every consumer that is ready one turn.
+func (e *engine) wakeReady() {
+	turn := e.ready
+	e.ready = nil
+	for _, c := range turn {
+		c.queued = false
+		if !c.gone {
+			c.after(e, c.m.Wake(e.actions[:0], e.term.Now()))
+		}
+	}
+}
+
+func (c *consumer) act(e *engine, actions []deliver.Action) {
+	a := c.st.acct
+	for i := range actions {
+		act := &actions[i]
+		switch act.Kind {
+		case deliver.ActDeliver:
+			c.deliver(e, act)
+		case deliver.ActStatus:
+			if e.term.Check() == nil {
+				a.send(act.To, "", act.Header, nil)
+			}
+		case deliver.ActReply:
+			a.send(act.To, "", nil, nil)
+		case deliver.ActSettle:
+			c.settling = append(c.settling, act.Seq)
+		case deliver.ActExpire:
+			e.submit(&deleteConsumerOp{c: c})
+		default:
+			c.advise(e, act)
+		}
+	}
+}
+
+func (c *consumer) deliver(e *engine, act *deliver.Action) {
+	if e.term.Check() != nil {
+		return // the term is over: what the next leader does with the message is its own
+	}
+	m := act.Message
+	reply := c.m.AckReply(act)
+	e.ackBuf = jsapi.AppendAckReply(e.ackBuf[:0], &reply)
+	header, body := m.Header, m.Payload
+	if c.cfg.HeadersOnly {
+		header, body = deliver.AppendHeadersOnly(nil, m), nil
+	}
+	if err := c.st.acct.link.Deliver(act.To, e.ackBuf, m.Subject, header, body); err != nil {
+		e.log.Warn("message not delivered", zap.String("stream", c.st.row.Name),
+			zap.Uint64("seq", m.Seq), zap.Error(err))
+	}
+}
+
+func (c *consumer) advise(e *engine, act *deliver.Action) {
+	srv, a, s, n := e.srv, c.st.acct, c.st.row.Name, c.cfg.Name
+	at := s + "." + n
+	switch act.Kind {
+	case deliver.ActMaxDeliver:
+		srv.advise(a, jsapi.SubjectMaxDeliveries+at, &jsapi.MaxDeliverAdvisory{
+			Event: srv.event(jsapi.AdvisoryMaxDeliver), Stream: s, Consumer: n,
+			StreamSeq: act.Seq, Deliveries: act.Delivered,
+		})
+	case deliver.ActNaked:
+		srv.advise(a, jsapi.SubjectMsgNaked+at, &jsapi.NakAdvisory{
+			Event: srv.event(jsapi.AdvisoryNak), Stream: s, Consumer: n,
+			ConsumerSeq: act.ConsumerSeq, StreamSeq: act.Seq, Deliveries: act.Delivered,
+		})
+	case deliver.ActTerminated:
+		srv.advise(a, jsapi.SubjectMsgTerminated+at, &jsapi.TerminatedAdvisory{
+			Event: srv.event(jsapi.AdvisoryTerminated), Stream: s, Consumer: n,
+			ConsumerSeq: act.ConsumerSeq, StreamSeq: act.Seq, Deliveries: act.Delivered, Reason: act.Reason,
+		})
+	case deliver.ActSampled:
+		srv.advise(a, jsapi.SubjectMetricAck+at, &jsapi.AckMetric{
+			Event: srv.event(jsapi.MetricConsumerAck), Stream: s, Consumer: n,
+			ConsumerSeq: act.ConsumerSeq, StreamSeq: act.Seq, Delay: act.Elapsed, Deliveries: act.Delivered,
+		})
+	default:
+	}
+}
+
+// gather writes what changed into the envelope of tick; false if nothing did.
+func (c *consumer) gather(e *engine, tick uint64) bool {
+	if c.gone {
+		return false
+	}
+	settled := len(c.settling) > 0
+	if settled {
+		s := c.st.plan()
+		for _, seq := range c.settling {
+			s.Remove(seq)
+		}
+		c.settling = c.settling[:0]
+	}
+	if !c.m.TakeChange(&e.change, tick) {
+		return settled
+	}
+	e.p.Builder().Consumer(&e.change)
+	return true
+}
+
+func (c *consumer) applied(e *engine, tick uint64) {
+	c.after(e, c.m.Applied(e.actions[:0], tick, e.term.Now()))
+}
+
+func (c *consumer) failed(e *engine, tick uint64) { c.after(e, c.m.Failed(e.actions[:0], tick)) }
+
+func (c *consumer) stored(e *engine, seq uint64) {
+	c.m.Stored(seq, true)
+	if c.m.Ready() && !c.queued {
+		c.queued = true
+		e.ready = append(e.ready, c)
+	}
+}
+
+func (c *consumer) removed(e *engine, seq uint64, subject string) {
+	c.after(e, c.m.Removed(e.actions[:0], seq, subject, deliver.ReasonDeleted))
+}
+
+// advanced tells of the stream's first sequence.
+func (c *consumer) advanced(e *engine, first uint64) {
+	if first <= c.first {
+		return
+	}
+	c.first = first
+	out, recount := c.m.RemovedBelow(e.actions[:0], first, "")
+	if recount {
+		st := c.m.Info(e.term.Now()).State
+		c.m.SetNumPending(c.st.numPending(&st, c.cfg.Filters()))
+	}
+	c.after(e, out)
+}
+
+// leave ends the consumer with the term.
+func (c *consumer) leave(e *engine) {
+	status := c.m.LeadershipChange
+	if e.srv.closing.Load() {
+		status = c.m.Shutdown
+	}
+	for _, act := range status(nil) {
+		if act.Kind == deliver.ActStatus {
+			c.st.acct.send(act.To, "", act.Header, nil)
+		}
+	}
+}
+
+// deleted ends the consumer for good.
+func (c *consumer) deleted(e *engine) {
+	if c.m == nil {
+		return
+	}
+	c.after(e, c.m.Deleted(e.actions[:0]))
+	c.gone = true
+	e.timers.set(c, 0)
+	if c.st.consumers[c.cfg.Name] == c {
+		delete(c.st.consumers, c.cfg.Name)
+	}
+	c.st.match.remove(c)
+}
+
+// next handles a pull request.
+func (e *engine) next(ev *event) {
+	st, m := ev.stream, ev.msg
+	if m.Reply == "" || st.gone || e.term.Check() != nil {
+		return
+	}
+	if !e.load(st) {
+		return
+	}
+	name := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
+	c := st.consumers[name]
+	if c == nil || c.gone {
+		st.acct.send(m.Reply, "", jsapi.AppendStatus(nil, jsapi.StatusNoResponders), nil)
+		return
+	}
+	if v, _ := jsapi.HeaderGet(m.Header, jsapi.HdrRequiredLevel); !jsapi.APILevelSupported(v, api.Level) {
+		st.acct.send(m.Reply, "", jsapi.AppendStatus(nil, jsapi.StatusRequiredLevel), nil)
+		return
+	}
+	q, err := jsapi.ParseNextRequest(m.Data)
+	c.after(e, c.m.Pull(e.actions[:0], &q, err, m.Reply, e.term.Now()))
+}
+
+// ack handles an acknowledgement.
+func (e *engine) ack(ev *event) {
+	st, m := ev.stream, ev.msg
+	if st.gone || e.term.Check() != nil || !e.load(st) {
+		return // not acknowledged: the client asks again, or the message comes again
+	}
+	tok, ok := jsapi.ParseAckReply(m.Subject)
+	if !ok {
+		return
+	}
+	c := st.consumers[tok.Consumer]
+	if c == nil || c.gone || c.cfg.AckPolicy == jsapi.AckNone {
+		if m.Reply != "" {
+			st.acct.send(m.Reply, "", jsapi.AppendStatus(nil, jsapi.StatusNoResponders), nil)
+		}
+		return
+	}
+	c.after(e, c.m.Ack(e.actions[:0], &tok, m.Data, m.Reply, e.term.Now()))
+}
+
+func (st *stream) visibleConsumers() int {
+	n := 0
+	for _, c := range st.consumers {
+		if !c.cfg.Direct && !c.gone {
+			n++
+		}
+	}
+	return n
+}
+
+func (st *stream) consumerNames() []string {
+	var names []string
+	for name, c := range st.consumers {
+		if !c.cfg.Direct {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// configs iterates over the consumers' configurations, but for one.
+func (st *stream) configs(except *consumer) func(func(*jsapi.ConsumerConfig) bool) {
+	return func(yield func(*jsapi.ConsumerConfig) bool) {
+		for _, c := range st.consumers {
+			if c != except && !c.gone && !c.cfg.Direct && !yield(c.cfg) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,279 @@
+package ingress
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/holdfast-mq/holdfast/ingress/deliver"
+	"github.com/holdfast-mq/holdfast/ingress/jsapi"
+	"github.com/holdfast-mq/holdfast/ingress/plan"
+	"github.com/holdfast-mq/holdfast/ingress/publish"
+	"github.com/holdfast-mq/holdfast/replication/command"
+	"github.com/holdfast-mq/holdfast/storage/record"
+)
+
+type eventKind uint8
+
+const (
+	evPublish eventKind = iota
+	evAck
+	evNext
+	evRun // fn
+	evEnded
+	evDurable
+)
+
+// event is one thing for an engine to handle.
+type event struct {
+	kind   eventKind
+	stream *stream
+	msg    *Msg
+	at     time.Time // of arrival
+	fn     func(*engine)
+	result plan.Result
+}
+
+// engine is one leadership term of one group on this node. All fields but the
+// queue belong to the goroutine of run.
+type engine struct {
+	srv   *Server
+	log   *zap.Logger
+	group uint32
+	term  Term
+	store Store
+	ctx   context.Context //nolint:containedctx // the engine is the term's scope; ended when it ends
+	q     *queue
+
+	p       *plan.Planner
+	streams map[record.StreamID]*stream
+	byName  map[nameKey]*stream
+	dirty   []*consumer
+	// gathered: the consumers with changes in each envelope in flight, by tick.
+	gathered map[uint64][]*consumer
+	ready    []*consumer // have something to deliver
+	timers   *deadlines[timed]
+	// Scratch space of the calls into consumers.
+	actions []deliver.Action
+	change  command.ConsumerChange
+	ackBuf  []byte
+}
+
+type nameKey struct{ account, name string }
+
+// timed is something with a deadline in cluster time.
+type timed interface{ due(e *engine, now int64) }
+
+// checkEvery is how often waiting operations are checked for their timeout.
+const checkEvery = 250 * time.Millisecond
+
+func newEngine(ctx context.Context, srv *Server, group uint32, term Term, store Store) *engine {
+	e := &engine{
+		srv: srv, log: srv.log.With(zap.Uint32("group", group), zap.Uint64("term", term.Number())),
+		group: group, term: term, store: store, ctx: ctx, q: newQueue(srv.cfg.QueueBytes),
+		streams: make(map[record.StreamID]*stream), byName: make(map[nameKey]*stream),
+		timers: newDeadlines[timed](), gathered: make(map[uint64][]*consumer),
+	}
+	e.p = plan.New(srv.cfg.Plan, term, store, e, plan.Notify{
+		Ended:   func(r plan.Result) { e.q.push(event{kind: evEnded, result: r}) },
+		Durable: func(tick uint64) { e.q.push(event{kind: evDurable, result: plan.Result{Tick: tick}}) },
+		Barrier: func() {
+			srv.tasks.Go(func() {
+				err := term.Barrier(ctx)
+				e.q.push(event{kind: evRun, fn: func(e *engine) { e.p.BarrierDone(err) }})
+			})
+		},
+	})
+	return e
+}
+
+// run handles events until the term ends. Everything it started has ended when it returns.
+func (e *engine) run() {
+	defer e.stop()
+	e.scheduleDue()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	changed := e.srv.meta.Changed()
+	e.syncDirectory()
+	var evs []event
+	for {
+		select {
+		case <-e.ctx.Done():
+			return
+		case <-changed:
+			changed = e.srv.meta.Changed()
+			e.syncDirectory()
+		case <-e.q.wake:
+		case <-timer.C:
+		}
+		evs = e.q.take(evs)
+		e.handle(evs)
+		e.tick()
+		e.wakeReady()
+		e.p.Flush()
+		if err := e.p.Err(); err != nil {
+			e.giveUp(err)
+			return
+		}
+		timer.Reset(e.sleep())
+	}
+}
+
+// giveUp ends the term from within: what it can not plan, the next leader can.
+func (e *engine) giveUp(err error) {
+	if errors.Is(err, record.ErrNotLeader) || errors.Is(err, record.ErrUnknownOutcome) {
+		e.log.Info("term is ending", zap.Error(err))
+	} else {
+		e.log.Error("group leader can not go on, giving leadership away", zap.Error(err))
+	}
+	e.srv.resign(e.group)
+	<-e.ctx.Done()
+}
+
+func (e *engine) handle(evs []event) {
+	leading := e.term.Check() == nil
+	for i := range evs {
+		ev := &evs[i]
+		switch ev.kind {
+		case evPublish:
+			e.publish(ev, leading)
+		case evAck:
+			e.ack(ev)
+		case evNext:
+			e.next(ev)
+		case evRun:
+			ev.fn(e)
+		case evEnded:
+			e.p.Ended(ev.result)
+		case evDurable:
+			for _, op := range e.p.Durable(ev.result.Tick) {
+				if d, ok := op.(interface{ Durable() }); ok {
+					d.Durable()
+				}
+			}
+		}
+	}
+}
+
+func (e *engine) publish(ev *event, leading bool) { //nolint:revive // flag-parameter: asked once a batch
+	st := ev.stream
+	m := ev.msg
+	if st.gone {
+		return // the subscription is on its way out; nobody promised anything
+	}
+	if !leading {
+		e.srv.limbo(st.acct, m.Reply, st.row.Name, ev.at)
+		return
+	}
+	if !e.load(st) {
+		return
+	}
+	op := publish.New(&st.target, st.out(e), &record.Message{
+		Subject: m.Subject, Header: m.Header, Payload: m.Data,
+	}, m.Reply)
+	op.Arrived = ev.at.UnixNano()
+	if !e.p.Admit(op.Size) {
+		op.Refuse(jsapi.NewError(jsapi.CodeStreamTooManyRequests))
+		return
+	}
+	e.p.Submit(op)
+}
+
+// submit plans an operation of the API or of the engine's own.
+func (e *engine) submit(op plan.Op) {
+	op.Base().Arrived = time.Now().UnixNano()
+	e.p.Submit(op)
+}
+
+// sleep is how long the loop may wait for an event.
+func (e *engine) sleep() time.Duration {
+	if len(e.ready) > 0 {
+		return 0
+	}
+	d := time.Hour
+	if e.p.Held() > 0 || !e.p.Idle() {
+		d = checkEvery
+	}
+	if next := e.timers.next(); next != 0 {
+		d = min(d, max(time.Duration(next-e.term.Now()), 0))
+	}
+	return d
+}
+
+// tick runs what fell due.
+func (e *engine) tick() {
+	e.p.Expire(time.Now().Add(-time.Duration(e.p.Config().Timeout)).UnixNano())
+	now := e.term.Now()
+	for {
+		item, ok := e.timers.pop(now)
+		if !ok {
+			return
+		}
+		item.due(e, now)
+	}
+}
+
+// stop ends what the term began: subscriptions first, so that no request reaches
+// an engine that can not answer, then the answers that are still owed.
+func (e *engine) stop() {
+	for _, st := range e.streams {
+		st.unsubscribe()
+	}
+	for _, ev := range e.q.close() {
+		switch {
+		case ev.kind == evPublish:
+			e.srv.limbo(ev.stream.acct, ev.msg.Reply, ev.stream.row.Name, ev.at)
+		case ev.kind == evRun && ev.fn != nil:
+			// an API request or an outcome for a term that is over: the requester's
+			// retry reaches the next leader
+		}
+	}
+	for _, st := range e.streams {
+		for _, c := range st.consumers {
+			c.leave(e)
+		}
+	}
+	e.p.Stop()
+}
+
+// Gather implements plan.Listener.
+func (e *engine) Gather(tick uint64) {
+	dirty := e.dirty
+	e.dirty = e.dirty[:0:0]
+	for _, c := range dirty {
+		c.dirty = false
+		if c.gather(e, tick) {
+			e.gathered[tick] = append(e.gathered[tick], c)
+		}
+	}
+}
+
+// Applied implements plan.Listener.
+func (e *engine) Applied(tick uint64) { e.eachGathered(tick, (*consumer).applied) }
+
+// Failed implements plan.Listener.
+func (e *engine) Failed(tick uint64) { e.eachGathered(tick, (*consumer).failed) }
+
+func (e *engine) eachGathered(tick uint64, f func(*consumer, *engine, uint64)) {
+	consumers := e.gathered[tick]
+	delete(e.gathered, tick)
+	for _, c := range consumers {
+		f(c, e, tick)
+	}
+}
+
+// Stored implements plan.Listener.
+func (e *engine) Stored(s *plan.Stream) {
+	if st := e.streams[s.ID]; st != nil {
+		st.stored(e, s)
+	}
+}
+
+// Removed implements plan.Listener.
+func (e *engine) Removed(s *plan.Stream, seq uint64, subject string) {
+	if st := e.streams[s.ID]; st != nil {
+		st.removed(e, seq, subject)
+	}
+}

@@ -1,0 +1,56 @@
+package ingress
+
+import (
+	"slices"
+
+	"github.com/holdfast-mq/holdfast/ingress/jsapi"
+)
+
+// matcher finds the consumers of a stream that a subject is for, each once.
+type matcher struct {
+	all     []*consumer            // no filter
+	literal map[string][]*consumer // one filter without wildcards
+	other   []*consumer
+}
+
+func (m *matcher) add(c *consumer) {
+	filters := c.cfg.Filters()
+	switch {
+	case len(filters) == 0:
+		m.all = append(m.all, c)
+	case len(filters) == 1 && !jsapi.HasWildcards(filters[0]):
+		if m.literal == nil {
+			m.literal = make(map[string][]*consumer)
+		}
+		m.literal[filters[0]] = append(m.literal[filters[0]], c)
+	default:
+		m.other = append(m.other, c)
+	}
+}
+
+func (m *matcher) remove(c *consumer) {
+	is := func(o *consumer) bool { return o == c }
+	m.all = slices.DeleteFunc(m.all, is)
+	m.other = slices.DeleteFunc(m.other, is)
+	for f, cs := range m.literal {
+		if cs = slices.DeleteFunc(cs, is); len(cs) == 0 {
+			delete(m.literal, f)
+		} else {
+			m.literal[f] = cs
+		}
+	}
+}
+
+func (m *matcher) each(subject string, f func(*consumer)) {
+	for _, c := range m.all {
+		f(c)
+	}
+	for _, c := range m.literal[subject] {
+		f(c)
+	}
+	for _, c := range m.other {
+		if c.m.Matches(subject) {
+			f(c)
+		}
+	}
+}

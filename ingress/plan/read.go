@@ -1,0 +1,342 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/holdfast-mq/holdfast/ingress/jsapi"
+	"github.com/holdfast-mq/holdfast/storage/record"
+)
+
+// LiteralPrefix returns the part of a filter before its first wildcard token.
+func LiteralPrefix(filter string) string {
+	for i := 0; i < len(filter); {
+		token := filter[i:]
+		end := strings.IndexByte(token, '.')
+		if end >= 0 {
+			token = token[:end]
+		}
+		if token == "*" || token == ">" {
+			return filter[:i]
+		}
+		if end < 0 {
+			break
+		}
+		i += end + 1
+	}
+	return filter
+}
+
+// SubjectCount is a subject with the number of its messages.
+type SubjectCount struct {
+	Subject string
+	Count   uint64
+}
+
+// AppliedSubjects returns the subjects of the applied state that match a filter, in order.
+func (s *Stream) AppliedSubjects(filter string) []SubjectCount {
+	var out []SubjectCount
+	err := s.p.store.Subjects(s.ID, LiteralPrefix(filter), "", func(subject string, st record.SubjectStat) bool {
+		if st.Count > 0 && st.Last >= s.applied.FirstSeq && jsapi.SubjectMatches(filter, subject) {
+			out = append(out, SubjectCount{subject, st.Count})
+		}
+		return true
+	})
+	if err != nil {
+		s.p.Fatal(err)
+	}
+	return out
+}
+
+// MaxGaps bounds the deleted sequences that AppliedGaps returns.
+const MaxGaps = 1 << 20
+
+// AppliedGaps returns the sequences between the first and the last message of
+// the applied state that have none, at most MaxGaps.
+func (s *Stream) AppliedGaps() []uint64 {
+	var out []uint64
+	want := s.applied.FirstSeq
+	err := s.p.store.ScanKeys(s.ID, want, func(seq uint64) bool {
+		for ; want < seq && len(out) < MaxGaps; want++ {
+			out = append(out, want)
+		}
+		want = seq + 1
+		return len(out) < MaxGaps
+	})
+	if err != nil {
+		s.p.Fatal(err)
+	}
+	for ; want <= s.applied.LastSeq && len(out) < MaxGaps; want++ {
+		out = append(out, want)
+	}
+	return out
+}
+
+// AppliedLast returns the sequence of the last message whose subject matches.
+func (s *Stream) AppliedLast(filter string) (uint64, bool) {
+	last := uint64(0)
+	if !jsapi.HasWildcards(filter) {
+		st, ok, err := s.p.store.SubjectStat(s.ID, filter)
+		if err != nil {
+			s.p.Fatal(err)
+		}
+		if ok && st.Count > 0 && st.Last >= s.applied.FirstSeq {
+			last = st.Last
+		}
+		return last, last != 0
+	}
+	err := s.p.store.Subjects(s.ID, LiteralPrefix(filter), "", func(subject string, st record.SubjectStat) bool {
+		if st.Count > 0 && st.Last >= s.applied.FirstSeq && jsapi.SubjectMatches(filter, subject) {
+			last = max(last, st.Last)
+		}
+		return true
+	})
+	if err != nil {
+		s.p.Fatal(err)
+	}
+	return last, last != 0
+}
+
+// AppliedNext returns the first applied message at or above from whose subject matches.
+func (s *Stream) AppliedNext(from uint64, filter string) *record.Message {
+	for {
+		m, next := s.Search(from, []string{filter}, 1<<20)
+		if m != nil || next > s.applied.LastSeq {
+			return m
+		}
+		from = next
+	}
+}
+
+// AppliedAt returns the sequence of the first applied message at or after a time.
+// Times rise with sequences, so it is a search by halves.
+func (s *Stream) AppliedAt(at int64) (uint64, bool) {
+	low, high := s.applied.FirstSeq, s.applied.LastSeq+1
+	for low < high {
+		mid := low + (high-low)/2
+		m, _ := s.Search(mid, nil, 1<<20)
+		switch {
+		case m == nil || m.Seq >= high:
+			high = mid
+		case m.Time >= at:
+			high = mid
+		default:
+			low = m.Seq + 1
+		}
+	}
+	m, _ := s.Search(low, nil, 1<<20)
+	if m == nil {
+		return 0, false
+	}
+	return m.Seq, true
+}
+
+// Search returns the first message at or above from in the applied state that
+// matches one of the filters (none = every message). After looking at limit
+// messages it returns nil and the sequence to go on from; one above the last
+// sequence means that there is none.
+func (s *Stream) Search(from uint64, filters []string, limit int) (*record.Message, uint64) {
+	from = max(from, s.applied.FirstSeq)
+	last := s.applied.LastSeq
+	if from > last {
+		return nil, last + 1
+	}
+	if len(filters) == 1 && !jsapi.HasWildcards(filters[0]) && from < s.tail.Base() {
+		return s.searchSubject(from, filters[0])
+	}
+	for from < s.tail.Base() {
+		m, next, more := s.searchStore(from, filters, limit)
+		if m != nil || more {
+			return m, next
+		}
+		from = max(next, s.tail.Base())
+	}
+	for seq := from; seq <= last; seq++ {
+		m, known := s.tail.Get(seq)
+		if !known {
+			break
+		}
+		if m == nil || !matches(filters, m.Subject) {
+			continue
+		}
+		if _, gone := s.deleted.Get(seq); !gone && seq >= s.state.FirstSeq {
+			return m, seq + 1
+		}
+	}
+	return nil, last + 1
+}
+
+func (s *Stream) searchStore(from uint64, filters []string, limit int) (m *record.Message, next uint64, more bool) {
+	next = s.tail.Base()
+	n := 0
+	err := s.p.store.Scan(s.ID, from, func(seq uint64, b []byte) bool {
+		if seq >= s.tail.Base() {
+			return false
+		}
+		if n++; n > limit {
+			next, more = seq, true
+			return false
+		}
+		subject, err := record.MessageSubject(b)
+		if err != nil {
+			s.p.Fatal(err)
+			return false
+		}
+		if len(filters) > 0 && !matches(filters, string(subject)) {
+			return true
+		}
+		if _, gone := s.deleted.Get(seq); gone || seq < s.state.FirstSeq {
+			return true
+		}
+		m, next = s.parse(seq, slices.Clone(b)), seq+1
+		return false
+	})
+	if err != nil {
+		s.p.Fatal(err)
+	}
+	return m, next, more
+}
+
+func (s *Stream) searchSubject(from uint64, subject string) (*record.Message, uint64) {
+	for from < s.tail.Base() {
+		seq, ok, err := s.p.store.NextBySubject(s.ID, subject, from)
+		if err != nil {
+			s.p.Fatal(err)
+		}
+		if !ok || seq >= s.tail.Base() || seq > s.applied.LastSeq {
+			break
+		}
+		if m := s.Get(seq); m != nil {
+			return m, seq + 1
+		}
+		from = seq + 1
+	}
+	return s.Search(max(from, s.tail.Base()), []string{subject}, 1)
+}
+
+func matches(filters []string, subject string) bool {
+	if len(filters) == 0 {
+		return true
+	}
+	for _, f := range filters {
+		if jsapi.SubjectMatches(f, subject) {
+			return true
+		}
+	}
+	return false
+}
+
+// NthFromEnd returns the sequence below the newest keep messages that match the
+// filter ("" = all), in the planned state; 0 if there are not more than that.
+func (s *Stream) NthFromEnd(filter string, keep uint64) uint64 {
+	count := s.state.Messages
+	if filter != "" {
+		count = 0
+		s.SubjectRows(LiteralPrefix(filter), func(subject string, st record.SubjectStat) bool {
+			if jsapi.SubjectMatches(filter, subject) {
+				count += st.Count
+			}
+			return true
+		})
+	}
+	if count <= keep {
+		return 0
+	}
+	drop, seq := count-keep, uint64(0)
+	for m := s.Next(1); m != nil && drop > 0; m = s.Next(m.Seq + 1) {
+		if filter == "" || jsapi.SubjectMatches(filter, m.Subject) {
+			drop--
+			seq = m.Seq
+		}
+	}
+	return seq
+}
+
+// AppliedLastOf returns the last applied sequence at or below upTo that holds a
+// message of exactly this subject.
+func (s *Stream) AppliedLastOf(subject string, upTo uint64) (uint64, bool) {
+	upTo = min(upTo, s.applied.LastSeq)
+	for seq := upTo; seq >= max(s.tail.Base(), s.applied.FirstSeq, 1); seq-- {
+		if m, _ := s.tail.Get(seq); m != nil && m.Subject == subject {
+			return seq, true
+		}
+	}
+	upTo = min(upTo, s.tail.Base()-1)
+	if upTo < s.applied.FirstSeq {
+		return 0, false
+	}
+	seq, ok, err := s.p.store.PrevBySubject(s.ID, subject, upTo)
+	if err != nil {
+		s.p.Fatal(err)
+	}
+	return seq, ok && seq >= s.applied.FirstSeq
+}
+
+// AppliedLowestLast returns, of the last messages of all subjects that match one
+// of the filters (none = all), the lowest sequence.
+func (s *Stream) AppliedLowestLast(filters []string) (low uint64, ok bool) {
+	if len(filters) == 0 {
+		filters = []string{">"}
+	}
+	for _, f := range filters {
+		err := s.p.store.Subjects(s.ID, LiteralPrefix(f), "", func(subject string, st record.SubjectStat) bool {
+			if st.Count > 0 && st.Last >= s.applied.FirstSeq && jsapi.SubjectMatches(f, subject) && (!ok || st.Last < low) {
+				low, ok = st.Last, true
+			}
+			return true
+		})
+		if err != nil {
+			s.p.Fatal(err)
+		}
+	}
+	return low, ok
+}
+
+// AppliedCount counts the applied messages at or above from that match one of the
+// filters (none = all). Where counters tell, it reads nothing else.
+func (s *Stream) AppliedCount(from uint64, filters []string) uint64 {
+	st := &s.applied
+	switch {
+	case from > st.LastSeq || st.Messages == 0:
+		return 0
+	case len(filters) == 0 && from <= st.FirstSeq:
+		return st.Messages
+	case len(filters) == 0:
+		below := uint64(0)
+		err := s.p.store.ScanKeys(s.ID, st.FirstSeq, func(seq uint64) bool {
+			if seq >= from {
+				return false
+			}
+			below++
+			return true
+		})
+		if err != nil {
+			s.p.Fatal(err)
+		}
+		return st.Messages - min(below, st.Messages)
+	case from <= st.FirstSeq:
+		return s.countSubjects(filters)
+	}
+	n := uint64(0)
+	for from <= st.LastSeq {
+		m, next := s.Search(from, filters, 1<<20)
+		if m != nil {
+			n++
+		}
+		from = next
+	}
+	return n
+}
+
+func (s *Stream) countSubjects(filters []string) uint64 {
+	n, seen := uint64(0), map[string]bool{}
+	for _, f := range filters {
+		for _, row := range s.AppliedSubjects(f) {
+			if !seen[row.Subject] {
+				seen[row.Subject] = true
+				n += row.Count
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,159 @@
+package publish
+
+import (
+	"github.com/holdfast-mq/holdfast/ingress/jsapi"
+	"github.com/holdfast-mq/holdfast/ingress/plan"
+	"github.com/holdfast-mq/holdfast/storage/record"
+)
+
+// Texts of 10008 on a publish: what the publisher knows and should do.
+const (
+	TextUnknown   = "outcome unknown, retry with the same Nats-Msg-Id"
+	TextNotStored = "not stored, retry"
+)
+
+// Replier sends the answers.
+type Replier interface {
+	// Reply sends header block (may be nil) and body to a reply subject.
+	Reply(subject string, header, body []byte)
+	// Leading returns nil while this node may answer as leader: asked right before
+	// a leader ack.
+	Leading() error
+}
+
+// Target is the stream that a publish goes to. Config and Levels are replaced as
+// a whole when the stream is updated.
+type Target struct {
+	ID     record.StreamID
+	Config *jsapi.StreamConfig
+	Levels jsapi.AckLevels
+	Domain string
+	// Floor is the weakest level that the server accepts.
+	Floor jsapi.AckLevel
+}
+
+// Op is one publish. Header and payload are kept.
+type Op struct {
+	plan.OpBase
+	target  *Target
+	out     Replier
+	subject string
+	reply   string
+	header  []byte
+	payload []byte
+	h       jsapi.PublishHeaders
+	level   jsapi.AckLevel
+
+	replied bool
+	err     *jsapi.Error
+	ack     jsapi.PubAck
+}
+
+// overhead is what an operation costs beside its bytes.
+const overhead = 512
+
+// New returns the operation of a message. Its Size is set; the owner sets Arrived.
+func New(target *Target, out Replier, m *record.Message, reply string) *Op {
+	o := &Op{
+		target: target, out: out, subject: m.Subject, reply: reply,
+		header: m.Header, payload: m.Payload, level: jsapi.LevelQuorum,
+	}
+	if len(m.Header) > 0 {
+		o.h.Parse(m.Header)
+	}
+	o.Size = overhead + len(m.Subject) + len(reply) + len(m.Header) + len(m.Payload)
+	o.replied = reply == "" || target.Config.NoAck
+	return o
+}
+
+// Base implements plan.Op.
+func (o *Op) Base() *plan.OpBase { return &o.OpBase }
+
+// Refuse answers without planning.
+func (o *Op) Refuse(e *jsapi.Error) {
+	o.err = e
+	o.answer()
+}
+
+// Plan implements plan.Op.
+func (o *Op) Plan(p *plan.Planner) uint64 {
+	o.err, o.ack = nil, jsapi.PubAck{Stream: o.target.Config.Name, Domain: o.target.Domain}
+	s, err := p.Open(o.target.ID)
+	if err != nil {
+		o.err = jsapi.NewError(jsapi.CodeStreamNotFound)
+		return 0
+	}
+	if o.err = o.checkMessage(); o.err != nil {
+		return 0
+	}
+	rests, stop := o.checkPlan(s)
+	if stop {
+		return rests
+	}
+	o.store(s)
+	if o.level == jsapi.LevelNone {
+		o.answer()
+	}
+	return p.Tick()
+}
+
+// Durable sends the leader ack, if that is what was asked for: the leader has
+// fsynced the message.
+func (o *Op) Durable() {
+	if o.level != jsapi.LevelLeader || o.replied || o.err != nil || o.ack.Duplicate {
+		return
+	}
+	if o.out.Leading() != nil {
+		return // answered at the end of the term, or by the quorum
+	}
+	o.answer()
+}
+
+// Done implements plan.Op.
+func (o *Op) Done(*plan.Planner) {
+	if o.level == jsapi.LevelLeader && !o.ack.Duplicate {
+		o.level = jsapi.LevelQuorum // the ack says what was reached
+	}
+	o.answer()
+}
+
+// Fail implements plan.Op.
+func (o *Op) Fail(certain bool) {
+	text := TextUnknown
+	if certain {
+		text = TextNotStored
+	}
+	o.err = jsapi.WithText(jsapi.CodeClusterNotAvail, text)
+	o.answer()
+}
+
+func (o *Op) answer() {
+	if o.replied {
+		return
+	}
+	o.replied = true
+	var buf [192]byte
+	if o.err != nil {
+		body := jsapi.AppendPubError(buf[:0], o.target.Config.Name, o.err)
+		var header []byte
+		if o.err.ErrCode == jsapi.CodeStreamTooManyRequests {
+			header = jsapi.AppendStatus(nil, jsapi.StatusTooManyRequests)
+		}
+		o.out.Reply(o.reply, header, body)
+		return
+	}
+	ack, header := o.ack, []byte(nil)
+	switch o.level {
+	case jsapi.LevelNone:
+		ack.Seq = 0
+		header = levelHeader(o.level)
+	case jsapi.LevelLeader:
+		header = levelHeader(o.level)
+	default:
+	}
+	o.out.Reply(o.reply, header, jsapi.AppendPubAck(buf[:0], &ack))
+}
+
+func levelHeader(l jsapi.AckLevel) []byte {
+	return jsapi.EndHeader(jsapi.AppendHeader(jsapi.BeginHeader(nil, nil), jsapi.HdrHoldfastAck, l.String()))
+}

@@ -1,0 +1,77 @@
+package ingress
+
+import "sync"
+
+// queue hands events from many goroutines to one, in order. Offers are bounded by
+// bytes; what must not be lost (outcomes of proposals) is pushed regardless.
+type queue struct {
+	wake  chan struct{}
+	limit int
+
+	mu struct {
+		sync.Mutex
+		events []event
+		bytes  int
+		closed bool
+	}
+}
+
+func newQueue(limit int) *queue {
+	return &queue{wake: make(chan struct{}, 1), limit: limit}
+}
+
+// offer adds an event of a size; false if the queue is full or closed.
+func (q *queue) offer(ev event, size int) bool {
+	q.mu.Lock()
+	ok := !q.mu.closed && q.mu.bytes+size <= q.limit
+	if ok {
+		q.mu.events = append(q.mu.events, ev)
+		q.mu.bytes += size
+	}
+	q.mu.Unlock()
+	if ok {
+		q.signal()
+	}
+	return ok
+}
+
+// push adds an event whatever the size of the queue; false if it is closed.
+func (q *queue) push(ev event) bool {
+	q.mu.Lock()
+	ok := !q.mu.closed
+	if ok {
+		q.mu.events = append(q.mu.events, ev)
+	}
+	q.mu.Unlock()
+	if ok {
+		q.signal()
+	}
+	return ok
+}
+
+func (q *queue) signal() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns all events, leaving buf (emptied) for the next ones.
+func (q *queue) take(buf []event) []event {
+	clear(buf)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	evs := q.mu.events
+	q.mu.events, q.mu.bytes = buf[:0], 0
+	return evs
+}
+
+// close refuses further events and returns those that are left.
+func (q *queue) close() []event {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.mu.closed = true
+	evs := q.mu.events
+	q.mu.events = nil
+	return evs
+}

@@ -1,0 +1,218 @@
+package ingress
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/holdfast-mq/holdfast/ingress/jsapi"
+	"github.com/holdfast-mq/holdfast/ingress/plan"
+	"github.com/holdfast-mq/holdfast/ingress/publish"
+)
+
+// Config is the configuration of a Server. Zero fields take the defaults.
+type Config struct {
+	// Node is this node's id, shown as leader in infos.
+	Node string
+	// Domain is the JetStream domain, if any.
+	Domain string
+	// Version is shown as _nats.ver.
+	Version string
+	// MinAck is the weakest ack level that any stream accepts. Default none.
+	MinAck jsapi.AckLevel
+	// QueueBytes bounds the events that wait for one group's engine. Default 64 MiB.
+	QueueBytes int
+	// HoldFor is how long a request waits for a leader to be known. Default 4 s.
+	HoldFor time.Duration
+	// HoldMax is how many requests may wait so. Default 1,024.
+	HoldMax int
+	// Groups is the number of event groups that new streams are spread over. Default 1.
+	Groups uint32
+	// Plan bounds the planners.
+	Plan plan.Config
+	// AgesTrusted says whether messages may be deleted by age now; nil = always.
+	AgesTrusted func() bool
+	// Voters is how many voters a group has; more replicas than that are refused. nil = 1.
+	Voters func(group uint32) int
+	// Resign asks that this node gives up the leadership of a group.
+	Resign func(group uint32)
+	// Cluster describes who holds a group, for infos; nil = this node alone.
+	Cluster func(group uint32) *jsapi.ClusterInfo
+	// ReadIndex returns when this replica of a group has applied what its leader had, under its
+	// lease, at the time of the call; nil = at once.
+	ReadIndex func(ctx context.Context, group uint32) error
+	Logger    *zap.Logger
+}
+
+// Defaults of Config.
+const (
+	DefaultQueueBytes = 64 << 20
+	DefaultHoldFor    = 4 * time.Second
+	DefaultHoldMax    = 1024
+)
+
+func (c *Config) setDefaults() error {
+	if c.Node == "" {
+		return fmt.Errorf("ingress: Node is empty; it must be the node id")
+	}
+	if c.Logger == nil {
+		return fmt.Errorf("ingress: Logger is nil; it must be set")
+	}
+	if c.QueueBytes == 0 {
+		c.QueueBytes = DefaultQueueBytes
+	}
+	if c.HoldFor == 0 {
+		c.HoldFor = DefaultHoldFor
+	}
+	if c.HoldMax == 0 {
+		c.HoldMax = DefaultHoldMax
+	}
+	if c.Groups == 0 {
+		c.Groups = 1
+	}
+	if c.MinAck == jsapi.LevelUnset {
+		c.MinAck = jsapi.LevelNone
+	}
+	if c.Plan.Timeout == 0 {
+		c.Plan.Timeout = plan.DefaultTimeout
+	}
+	return nil
+}
+
+// Reader gives the applied state of a group on this node, leading or not.
+type Reader func(group uint32) Store
+
+// Server is the NATS side of one node.
+type Server struct {
+	cfg      Config
+	log      *zap.Logger
+	meta     Meta
+	dir      directory
+	read     Reader
+	prefixes []string
+	accounts map[string]*account
+	ctx      context.Context //nolint:containedctx // the scope of background work; ended by Close
+	cancel   context.CancelFunc
+	tasks    sync.WaitGroup
+	dropped  atomic.Uint64
+	held     holder
+	closing  atomic.Bool
+
+	mu struct {
+		sync.RWMutex
+		engines map[uint32]*engine
+	}
+	stats apiStats
+}
+
+// New connects every account of the hub and begins to serve. ctx bounds the start only.
+func New(cfg Config, hub Hub, meta Meta, read Reader) (*Server, error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // ended by Close
+	s := &Server{
+		cfg: cfg, log: cfg.Logger, meta: meta, dir: directory{meta}, read: read,
+		prefixes: []string{jsapi.DefaultPrefix}, accounts: make(map[string]*account), ctx: ctx, cancel: cancel,
+	}
+	if cfg.Domain != "" {
+		s.prefixes = append(s.prefixes, jsapi.DomainPrefix(cfg.Domain))
+	}
+	s.held.limit = cfg.HoldMax
+	s.mu.engines = make(map[uint32]*engine)
+	for _, acc := range hub.Accounts() {
+		a := &account{Account: acc, srv: s}
+		s.accounts[acc.Name] = a
+	}
+	for _, a := range s.accounts {
+		if err := a.open(hub); err != nil {
+			s.Close()
+			return nil, fmt.Errorf("account %s: %w", a.Name, err)
+		}
+	}
+	s.tasks.Go(s.retryHeld)
+	return s, nil
+}
+
+// Lead serves one leadership term of a group; it returns when ctx has ended and
+// everything that it began has ended too.
+func (s *Server) Lead(ctx context.Context, group uint32, term Term, store Store) {
+	e := newEngine(ctx, s, group, term, store)
+	s.mu.Lock()
+	s.mu.engines[group] = e
+	s.mu.Unlock()
+	e.run()
+	s.mu.Lock()
+	if s.mu.engines[group] == e {
+		delete(s.mu.engines, group)
+	}
+	s.mu.Unlock()
+}
+
+func (s *Server) engine(group uint32) *engine {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.mu.engines[group]
+}
+
+func (s *Server) account(name string) *account { return s.accounts[name] }
+
+func (s *Server) resign(group uint32) {
+	if s.cfg.Resign != nil {
+		s.cfg.Resign(group)
+	}
+}
+
+func (s *Server) agesTrusted() bool { return s.cfg.AgesTrusted == nil || s.cfg.AgesTrusted() }
+
+// LinkDown returns since when the link of any account is down, and whether one is.
+func (s *Server) LinkDown() (since time.Time, down bool) {
+	for _, a := range s.accounts {
+		if at, d := a.link.Down(); d && (!down || at.Before(since)) {
+			since, down = at, true
+		}
+	}
+	return since, down
+}
+
+// Drain says that the node is shutting down: what ends from now on ends with
+// "Server Shutdown".
+func (s *Server) Drain() { s.closing.Store(true) }
+
+// Close ends everything; terms must have ended before.
+func (s *Server) Close() {
+	s.cancel()
+	s.tasks.Wait()
+	for _, a := range s.accounts {
+		a.close()
+	}
+}
+
+// limbo answers a publish that was not planned because the lease was not valid:
+// another leader may have stored it, so its answer has the first word.
+func (s *Server) limbo(a *account, reply, stream string, at time.Time) {
+	if reply == "" {
+		return
+	}
+	s.tasks.Go(func() {
+		t := time.NewTimer(time.Until(at.Add(time.Duration(s.cfg.Plan.Timeout))))
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-s.ctx.Done():
+		}
+		e := jsapi.WithText(jsapi.CodeClusterNotAvail, publish.TextUnknown)
+		a.send(reply, "", nil, jsapi.AppendPubError(nil, stream, e))
+	})
+}
+
+// overloaded answers a publish that found the group's queue full.
+func (s *Server) overloaded(a *account, reply, stream string) {
+	s.dropped.Add(1)
+	e := jsapi.NewError(jsapi.CodeStreamTooManyRequests)
+	a.send(reply, "", jsapi.AppendStatus(nil, jsapi.StatusTooManyRequests), jsapi.AppendPubError(nil, stream, e))
+}
