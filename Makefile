@@ -57,7 +57,7 @@ vet: ## go vet
 
 lint: ## golangci-lint, as .golangci.yml says
 	$(TOOL) golangci-lint config verify
-	$(TOOL) golangci-lint run $(PKG)
+	$(TOOL) golangci-lint run --allow-parallel-runners $(PKG)
 
 fmt: ## format the tree (gofumpt, import order)
 	$(TOOL) golangci-lint fmt

@@ -47,7 +47,7 @@ var ourImports = []importRow{
 	{pkg: "storage/record"},
 	{pkg: "storage/seglog", may: []string{"storage/record"}, planned: true},
 	{pkg: "storage", may: []string{"storage/record", "storage/seglog"}, planned: true},
-	{pkg: "discovery", planned: true},
+	{pkg: "discovery"},
 	{pkg: "replication/command", may: []string{"storage/record"}},
 	{pkg: "replication/transport", may: []string{"storage/record", "replication/command"}, planned: true},
 	{
