@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -21,6 +23,7 @@ import (
 // is installed; readers that are at work keep the one they started with.
 type handle struct {
 	db   *pebble.DB
+	lock *pebble.Lock
 	name string // within the group's directory
 	path string
 
@@ -62,32 +65,70 @@ const (
 // openDB opens or makes a database. The caller closes it by retire, release or closeHandle.
 func (s *Store) openDB(name string, mode openMode) (*handle, error) {
 	h := &handle{name: name, path: s.fs.PathJoin(s.cfg.Dir, name), refs: 1}
-	db, err := pebble.Open(h.path, s.options(h, mode))
-	if err != nil {
-		return nil, openError(h, err)
+	if mode == modeCreate {
+		if err := makeDir(s.fs, h.path); err != nil {
+			return nil, err
+		}
+	} else if err := h.checkFormat(s.fs); err != nil {
+		return nil, err
 	}
-	h.db = db
+	var err error
+	// Locked here and not by Pebble, so that "in use" is never taken for damage.
+	if h.lock, err = pebble.LockDirectory(h.path, s.fs); err != nil {
+		return nil, fmt.Errorf("lock %s: %w", h.path, err)
+	}
+	if h.db, err = pebble.Open(h.path, s.options(h, mode)); err != nil {
+		return nil, errors.Join(openError(h, err), h.lock.Close())
+	}
 	s.handles.Add(1)
 	return h, nil
 }
 
-// openError says damage where a file is missing or wrong: a database that the
-// pointer names was complete once.
+// openError says damage unless the operating system failed: a database that the
+// pointer names was complete once, so all that Pebble may complain of is wrong in its files.
 func openError(h *handle, err error) error {
-	if pebble.IsCorruptionError(err) || errors.Is(err, pebble.ErrDBDoesNotExist) || errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: open %s: %w", record.ErrDamaged, h.path, err)
+	var errno syscall.Errno
+	if errors.As(err, &errno) && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("open %s: %w", h.path, err)
 	}
-	return fmt.Errorf("open %s: %w", h.path, err)
+	return fmt.Errorf("%w: open %s: %w", record.ErrDamaged, h.path, err)
+}
+
+// formatMarker starts the name of the file that says Pebble's format; it ends in the number.
+const formatMarker = "marker.format-version."
+
+// checkFormat refuses the files of a newer Pebble: they are not damaged.
+func (h *handle) checkFormat(fsys FS) error {
+	names, err := fsys.List(h.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %s is missing", record.ErrDamaged, h.path)
+	}
+	if err != nil {
+		return fmt.Errorf("list %s: %w", h.path, err)
+	}
+	for _, name := range names {
+		rest, ok := strings.CutPrefix(name, formatMarker)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseUint(rest[strings.LastIndexByte(rest, '.')+1:], 10, 32)
+		if err == nil && pebble.FormatMajorVersion(n) > pebble.FormatNewest {
+			return fmt.Errorf("%w: %s has Pebble format %d, this build knows up to %d",
+				record.ErrFormat, h.path, n, pebble.FormatNewest)
+		}
+	}
+	return nil
 }
 
 func (s *Store) options(h *handle, mode openMode) *pebble.Options {
 	o := &pebble.Options{
-		FS:                          s.fs,
+		FS:                          markerFS{s.fs},
 		DisableWAL:                  true,
 		ErrorIfNotExists:            mode != modeCreate,
 		ErrorIfExists:               mode == modeCreate,
 		ReadOnly:                    mode == modeReadOnly || mode == modeVerify,
 		FormatMajorVersion:          pebbleFormat,
+		Lock:                        h.lock,
 		MemTableSize:                uint64(s.cfg.MemTableSize),
 		MemTableStopWritesThreshold: s.cfg.MemTables,
 		L0CompactionThreshold:       l0CompactionTreshold,
@@ -150,7 +191,7 @@ func (l logger) Fatalf(format string, args ...any) {
 
 func (s *Store) closeHandle(h *handle) error {
 	defer s.handles.Done()
-	return h.db.Close()
+	return errors.Join(h.db.Close(), h.lock.Close())
 }
 
 // wrap marks corruption as damage and names the file.

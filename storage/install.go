@@ -69,12 +69,16 @@ func (s *Store) BeginInstall(meta SnapshotMeta) (*Install, error) {
 	}
 	i := &Install{s: s, meta: meta, name: dirName(dbPrefix, s.newGeneration()), names: map[string]bool{}}
 	i.path = s.fs.PathJoin(s.cfg.Dir, i.name)
-	i.all = sha256.New()
-	i.expect(stepHead, streamHeadSize)
+	i.begin()
 	if err := makeDir(s.fs, i.path); err != nil {
 		return nil, err
 	}
 	return i, nil
+}
+
+func (i *Install) begin() {
+	i.all = sha256.New()
+	i.expect(stepHead, streamHeadSize)
 }
 
 // Written returns how many bytes of the stream were taken: where a transfer that was cut goes on.

@@ -79,7 +79,7 @@ func Open(cfg Config) (*Store, error) {
 			return nil, err
 		}
 	}
-	ptr, err := s.establish()
+	ptr, names, err := s.establish()
 	if err != nil {
 		return nil, err
 	}
@@ -87,51 +87,53 @@ func Open(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Only now: beside a damaged state nothing is touched.
+	if err := s.removeLeftovers(&ptr, names); err != nil {
+		return nil, errors.Join(err, s.closeHandle(h))
+	}
 	s.mu.h, s.mu.ptr, s.mu.applied = h, ptr, applied
 	return s, nil
 }
 
-// establish reads the pointer, finishes or repeats the making of an empty state,
-// and removes leftovers.
-func (s *Store) establish() (Pointer, error) {
+// establish reads the pointer, and makes an empty state or makes it again where
+// there is none or a half made one. It returns the names in the directory, too.
+func (s *Store) establish() (Pointer, []string, error) {
 	ptr, ok, err := readPointer(s.fs, s.cfg.Dir)
 	if err != nil {
-		return Pointer{}, err
+		return Pointer{}, nil, err
 	}
 	names, err := s.fs.List(s.cfg.Dir)
 	if err != nil {
-		return Pointer{}, fmt.Errorf("list %s: %w", s.cfg.Dir, err)
+		return Pointer{}, nil, fmt.Errorf("list %s: %w", s.cfg.Dir, err)
 	}
 	slices.Sort(names)
+	s.noteGenerations(names)
 	if !ok {
 		// The pointer is durable before the first database exists.
 		for _, name := range names {
 			if _, isDB := generation(name, dbPrefix); isDB {
-				return Pointer{}, fmt.Errorf("%w: %s is missing beside %s",
+				return Pointer{}, nil, fmt.Errorf("%w: %s is missing beside %s",
 					record.ErrDamaged, s.fs.PathJoin(s.cfg.Dir, pointerFile), name)
 			}
 		}
-		if s.cfg.ReadOnly {
-			return Pointer{}, fmt.Errorf("%s: %w", s.cfg.Dir, record.ErrNotFound)
-		}
 		ptr = Pointer{DB: dirName(dbPrefix, 1), creating: true}
+	}
+	switch {
+	case !ptr.creating:
+		return ptr, names, nil
+	case s.cfg.ReadOnly:
+		return Pointer{}, nil, fmt.Errorf("%s: no state: %w", s.cfg.Dir, record.ErrNotFound)
+	case !ok:
 		if err := writePointer(s.fs, s.cfg.Dir, &ptr); err != nil {
-			return Pointer{}, err
+			return Pointer{}, nil, err
 		}
 	}
-	s.noteGenerations(names)
-	if s.cfg.ReadOnly {
-		return ptr, nil
-	}
-	if err := s.removeLeftovers(&ptr, names); err != nil {
-		return Pointer{}, err
-	}
-	if ptr.creating {
-		return s.create(ptr)
-	}
-	return ptr, nil
+	ptr, err = s.create(ptr)
+	return ptr, names, err
 }
 
+// noteGenerations makes new directories get numbers that none of the names has:
+// a crash may bring a removed one back.
 func (s *Store) noteGenerations(names []string) {
 	s.mu.nextGen = 2
 	for _, name := range names {
@@ -146,10 +148,13 @@ func (s *Store) noteGenerations(names []string) {
 // removeLeftovers removes databases that are not in force, checkpoints that were
 // not closed, and an unfinished pointer file.
 func (s *Store) removeLeftovers(ptr *Pointer, names []string) error {
+	if s.cfg.ReadOnly {
+		return nil
+	}
 	for _, name := range names {
 		_, isDB := generation(name, dbPrefix)
 		_, isOut := generation(name, outPrefix)
-		if !isOut && name != pointerFile+tmpSuffix && (!isDB || (name == ptr.DB && !ptr.creating)) {
+		if name == ptr.DB || (!isDB && !isOut && name != pointerFile+tmpSuffix) {
 			continue
 		}
 		s.log.Info("removing a leftover", zap.String("name", name))
@@ -162,6 +167,9 @@ func (s *Store) removeLeftovers(ptr *Pointer, names []string) error {
 
 // create makes the first database, complete and durable before the pointer says so.
 func (s *Store) create(ptr Pointer) (Pointer, error) {
+	if err := removeTree(s.fs, s.cfg.Dir, ptr.DB); err != nil {
+		return Pointer{}, err
+	}
 	h, err := s.openDB(ptr.DB, modeCreate)
 	if err != nil {
 		return Pointer{}, err
