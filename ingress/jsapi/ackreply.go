@@ -58,7 +58,7 @@ func ParseAckReply(subject string) (AckReply, bool) {
 	switch {
 	case n == ackTokensV1:
 		r.Stream, r.Consumer = toks[0], toks[1]
-	case n >= ackTokensV2:
+	case n >= ackTokensV2 && toks[1] != "":
 		r.Account, r.Stream, r.Consumer = toks[1], toks[2], toks[3]
 		if toks[0] != noDomain {
 			r.Domain = toks[0]
@@ -127,10 +127,10 @@ func ParseFlowControl(subject string) (FlowControl, bool) {
 	}
 	var toks [fcTokensV2]string
 	var f FlowControl
-	switch splitTokens(subject[len(fcPrefix):], toks[:]) {
-	case fcTokensV1:
+	switch n := splitTokens(subject[len(fcPrefix):], toks[:]); {
+	case n == fcTokensV1:
 		f.Stream, f.Consumer, f.ID = toks[0], toks[1], toks[2]
-	case fcTokensV2:
+	case n == fcTokensV2 && toks[1] != "":
 		f.Account, f.Stream, f.Consumer, f.ID = toks[1], toks[2], toks[3], toks[4]
 		if toks[0] != noDomain {
 			f.Domain = toks[0]

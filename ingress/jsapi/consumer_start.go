@@ -3,6 +3,8 @@ package jsapi
 import (
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 )
 
 // errSampleNegative refuses a negative sample_freq.
@@ -63,4 +65,27 @@ func startExtra(policy, field string) *Error {
 func startMissing(policy, field string) *Error {
 	return NewError(CodeConsumerInvalidPolicy, fmt.Sprintf(
 		"consumer delivery policy is deliver %s, but optional %s is not set", policy, field))
+}
+
+func (c *consumerCheck) sampling() *Error {
+	if _, err := ParseSampleFrequency(c.cfg.SampleFrequency); err != nil {
+		return NewError(CodeConsumerInvalidSampling, err)
+	}
+	return nil
+}
+
+// ParseSampleFrequency parses sample_freq, "N" or "N%": how many of 100 acks are reported. Empty
+// is 0. The error is the number parser's, whose text goes over the wire.
+func ParseSampleFrequency(s string) (int, error) {
+	if s == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(strings.TrimSuffix(s, "%"))
+	if err != nil {
+		return 0, err //nolint:wrapcheck // The text goes over the wire as it is.
+	}
+	if n < 0 {
+		return 0, errSampleNegative
+	}
+	return n, nil
 }

@@ -9,7 +9,7 @@ import (
 // CheckConsumerUpdate judges the change of a consumer from old to n, both as CheckConsumerConfig
 // returns them. bound says that the old deliver subject has interest. n's pause_until must be
 // old's already: create requests do not change it.
-func CheckConsumerUpdate(old, n *ConsumerConfig, bound bool) *Error { //nolint:revive // flag-parameter: a fact from outside.
+func CheckConsumerUpdate(old, n *ConsumerConfig, bound bool) *Error {
 	if text := consumerImmutable(old, n); text != "" {
 		return NewError(CodeConsumerCreate, text+" can not be updated")
 	}
@@ -66,7 +66,7 @@ func sameTime(a, b *time.Time) bool {
 // CheckWorkQueue judges a consumer against the others of a workqueue stream: 10098 to 10101. For
 // the update of an existing consumer exists is set and only the uniqueness of its filters counts.
 // others are the stream's consumers except the one judged and except direct and sourcing ones.
-func CheckWorkQueue(cfg *ConsumerConfig, others iter.Seq[*ConsumerConfig], exists bool) *Error { //nolint:revive // flag-parameter: a fact from outside.
+func CheckWorkQueue(cfg *ConsumerConfig, others iter.Seq[*ConsumerConfig], exists bool) *Error {
 	filters := cfg.Filters()
 	if !exists {
 		if cfg.AckPolicy != AckExplicit && cfg.AckPolicy != AckFlowControl {

@@ -2,7 +2,7 @@ package jsapi
 
 import (
 	"fmt"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 )
@@ -18,39 +18,6 @@ type ConsumerEnv struct {
 	MaxRequestBatch int
 	// Pedantic turns silent adjustments into errors.
 	Pedantic bool
-}
-
-// CheckConsumerRequest judges the form of a consumer create call: r is its subject, req its body,
-// whose configuration gets the name that the subject says. An empty name then asks for a
-// generated one.
-func CheckConsumerRequest(r Request, req *CreateConsumerRequest) *Error {
-	name := r.Consumer
-	legacyEphemeral := r.Verb == VerbConsumerCreate && name == ""
-	if legacyEphemeral {
-		name = req.Config.Name
-	}
-	if r.Stream != req.Stream {
-		return NewError(CodeStreamMismatch)
-	}
-	if strings.ContainsAny(name, `\/`) {
-		return NewError(CodeConsumerNameContainsPathSeparators)
-	}
-	switch durable := req.Config.Durable; {
-	case r.Verb == VerbConsumerDurableCreate && durable == "":
-		return NewError(CodeConsumerDurableNameNotSet)
-	case legacyEphemeral && durable != "":
-		return NewError(CodeConsumerEphemeralWithDurableName)
-	case durable != "" && durable != name:
-		return NewError(CodeConsumerDurableNameNotMatchSubject)
-	}
-	req.Config.Name = name
-	if r.Rest != "" && len(req.Config.FilterSubjects) != 0 {
-		return NewError(CodeConsumerMultipleFiltersNotAllowed)
-	}
-	if r.Rest != "" && req.Config.FilterSubject != r.Rest {
-		return NewError(CodeConsumerCreateFilterSubjectMismatch)
-	}
-	return nil
 }
 
 type consumerCheck struct {
@@ -119,7 +86,10 @@ func (c *consumerCheck) negatives() *Error {
 	return notNegative(&cfg.PinnedTTL, "priority_timeout", c.env.Pedantic)
 }
 
-func notNegative[T int | time.Duration](v *T, name string, pedantic bool) *Error { //nolint:revive // flag-parameter: the request's own flag.
+// notNegative turns a negative value into 0.
+//
+//nolint:revive // flag-parameter: the request's own flag.
+func notNegative[T int | time.Duration](v *T, name string, pedantic bool) *Error {
 	if *v < 0 && pedantic {
 		return ErrPedantic(name + " must not be negative")
 	}
@@ -360,10 +330,8 @@ func (c *consumerCheck) filters() *Error {
 	if cfg.FilterSubject != "" && len(cfg.FilterSubjects) > 0 {
 		return NewError(CodeConsumerDuplicateFilterSubjects)
 	}
-	for _, f := range cfg.FilterSubjects {
-		if f == "" {
-			return NewError(CodeConsumerEmptyFilter)
-		}
+	if slices.Contains(cfg.FilterSubjects, "") {
+		return NewError(CodeConsumerEmptyFilter)
 	}
 	filters := cfg.Filters()
 	for i, f := range filters {
@@ -377,29 +345,6 @@ func (c *consumerCheck) filters() *Error {
 		}
 	}
 	return nil
-}
-
-func (c *consumerCheck) sampling() *Error {
-	if _, err := ParseSampleFrequency(c.cfg.SampleFrequency); err != nil {
-		return NewError(CodeConsumerInvalidSampling, err)
-	}
-	return nil
-}
-
-// ParseSampleFrequency parses sample_freq, "N" or "N%": how many of 100 acks are reported. Empty
-// is 0. The error is the number parser's, whose text goes over the wire.
-func ParseSampleFrequency(s string) (int, error) {
-	if s == "" {
-		return 0, nil
-	}
-	n, err := strconv.Atoi(strings.TrimSuffix(s, "%"))
-	if err != nil {
-		return 0, err //nolint:wrapcheck // The text goes over the wire as it is.
-	}
-	if n < 0 {
-		return 0, errSampleNegative
-	}
-	return n, nil
 }
 
 func (c *consumerCheck) rest() *Error {
@@ -444,13 +389,4 @@ func (c *consumerCheck) priority() *Error {
 
 func (c *consumerCheck) holdfast() *Error {
 	return checkConsumerMetadata(c.cfg.Metadata)
-}
-
-// CheckDurableLen judges the length of a new consumer's durable name, 10102. It comes after the
-// checks against the stream's other consumers.
-func CheckDurableLen(cfg *ConsumerConfig) *Error {
-	if len(cfg.Durable) > MaxNameLen {
-		return NewError(CodeConsumerNameTooLong, MaxNameLen)
-	}
-	return nil
 }

@@ -28,7 +28,7 @@ func (e *Error) Error() string {
 // Is reports whether target is an Error with the same reason, so that errors.Is works on values
 // made by NewError.
 func (e *Error) Is(target error) bool {
-	t, ok := target.(*Error) //nolint:errorlint // Is compares one level; errors.Is unwraps.
+	t, ok := target.(*Error)
 	return ok && t.ErrCode == e.ErrCode
 }
 
@@ -96,15 +96,14 @@ func fillPlaceholders(text string, args []any) string {
 
 // IsCode reports whether err is or wraps an Error with that code.
 func IsCode(err error, code ErrCode) bool {
-	var e *Error
-	return errors.As(err, &e) && e != nil && e.ErrCode == code
+	e, ok := errors.AsType[*Error](err)
+	return ok && e != nil && e.ErrCode == code
 }
 
 // AsError returns err itself when it is or wraps an Error, else an error of code whose first
 // placeholder is err's text: the way JetStream hides other errors behind a general code.
 func AsError(err error, code ErrCode) *Error {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
 	return NewError(code, err)

@@ -1,8 +1,6 @@
 package jsapi
 
-// errorRows is the error table: one row a code, sorted by it.
-//
-//nolint:gochecknoglobals // Constant data, never written.
+// errorRows is the error table: one row a code, sorted by it. It is constant data, never written.
 var errorRows = [...]errorRow{
 	{CodeAccountResourcesExceeded, 400, "resource limits exceeded for account"},
 	{CodeBadRequest, 400, "bad request"},

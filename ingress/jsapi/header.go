@@ -2,6 +2,7 @@ package jsapi
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 )
 
@@ -32,7 +33,7 @@ func HeaderGet(hdr []byte, key string) ([]byte, bool) {
 	}
 	value, _ := cutLine(hdr[start+len(key)+1:])
 	value = trimSpaces(value)
-	return value[:len(value):len(value)], true
+	return slices.Clip(value), true
 }
 
 // headerIndex returns where the line of key starts.
@@ -55,10 +56,8 @@ func headerIndex(hdr []byte, key string) (int, bool) {
 
 // cutLine returns s up to its first CRLF and what follows it.
 func cutLine(s []byte) (line, rest []byte) {
-	if i := bytes.Index(s, []byte(crlf)); i >= 0 {
-		return s[:i], s[i+len(crlf):]
-	}
-	return s, nil
+	line, rest, _ = bytes.Cut(s, []byte(crlf))
+	return line, rest
 }
 
 func trimSpaces(s []byte) []byte {

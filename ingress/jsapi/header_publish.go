@@ -3,6 +3,7 @@ package jsapi
 import (
 	"bytes"
 	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -60,8 +61,7 @@ func (h *PublishHeaders) Parse(hdr []byte) {
 		}
 		field := h.field(line[:colon])
 		if field != nil && *field == nil {
-			v := trimSpaces(line[colon+1:])
-			*field = v[:len(v):len(v)]
+			*field = slices.Clip(trimSpaces(line[colon+1:]))
 		}
 	}
 }

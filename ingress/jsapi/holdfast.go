@@ -121,7 +121,7 @@ func StreamAckLevels(cfg *StreamConfig) (AckLevels, *Error) {
 // not there; floor is the server's; needQuorum is set for a message that may only be acknowledged
 // by quorum (PublishHeaders.NeedsQuorum). Without a wish the level is the strongest that any rule
 // asks for. An unknown or too weak wish is refused, 10003 with the reason.
-func (l AckLevels) Resolve(asked []byte, floor AckLevel, needQuorum bool) (AckLevel, *Error) { //nolint:revive // flag-parameter: the flag is a fact about the message.
+func (l AckLevels) Resolve(asked []byte, floor AckLevel, needQuorum bool) (AckLevel, *Error) {
 	least := max(l.Floor, floor, LevelNone)
 	if needQuorum || l.QuorumOnly {
 		least = LevelQuorum

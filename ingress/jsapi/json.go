@@ -79,8 +79,7 @@ func DecodeStrict(body []byte, v any) *Error {
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		var syntax *json.SyntaxError
-		if errors.As(err, &syntax) {
+		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 			err = fmt.Errorf("%w at offset %d", err, syntax.Offset)
 		}
 		if err != nil {

@@ -171,6 +171,11 @@ func sourceBodies() []string {
 			`{"name":"S","sources":[`+m+`]}`,
 			`{"name":"S","sources":[`+m+`,`+m+`]}`)
 	}
+	for _, tr := range append(transforms(), [2]string{"a", "b c"}, [2]string{"a b", "c"}, [2]string{"a", "b.{{f(1)}}..c"}) {
+		src, _ := json.Marshal(tr[0])
+		dest, _ := json.Marshal(tr[1])
+		bodies = append(bodies, fmt.Sprintf(`{"name":"S","subject_transform":{"src":%s,"dest":%s}}`, src, dest))
+	}
 	return append(bodies,
 		`{"name":"S","mirror":{"name":"ORIGIN"},"subjects":["a"]}`,
 		`{"name":"S","mirror":{"name":"ORIGIN"},"first_seq":3}`,

@@ -20,11 +20,11 @@ type oracle struct {
 func newOracle(t *testing.T) *oracle {
 	t.Helper()
 	srv, err := server.NewServer(&server.Options{
-		DontListen:      true,
-		JetStream:       true,
-		StoreDir:        t.TempDir(),
-		NoLog:           true,
-		NoSigs:          true,
+		DontListen: true,
+		JetStream:  true,
+		StoreDir:   t.TempDir(),
+		NoLog:      true,
+		NoSigs:     true,
 	})
 	if err != nil {
 		t.Fatal(err)

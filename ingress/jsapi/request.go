@@ -1,6 +1,9 @@
 package jsapi
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // DefaultPrefix is the API prefix of a client without a domain.
 const DefaultPrefix = "$JS.API"
@@ -121,6 +124,11 @@ func (v Verb) String() string {
 	return "unknown"
 }
 
+const (
+	snapshotAckPrefix     = "$JS.SNAPSHOT.ACK."
+	snapshotRestorePrefix = "$JS.SNAPSHOT.RESTORE."
+)
+
 // typePrefix starts the type of every API response, advisories apart.
 const typePrefix = "io.nats.jetstream.api.v1."
 
@@ -203,24 +211,53 @@ func emptyToken(s string) bool {
 	return s == "" || s[0] == '.' || s[len(s)-1] == '.' || strings.Contains(s, "..")
 }
 
-// ParseSnapshotAck parses $JS.SNAPSHOT.ACK.<stream>.<id>.<len>.<idx>, the receiver's answer to one
-// chunk of a snapshot.
-func ParseSnapshotAck(subject string) (stream, id string, size, index uint64, ok bool) {
-	tail, ok := strings.CutPrefix(subject, "$JS.SNAPSHOT.ACK.")
-	if !ok || emptyToken(tail) || TokenCount(tail) != 4 {
-		return "", "", 0, 0, false
+// SnapshotSubject is a parsed subject of a snapshot or restore in progress.
+type SnapshotSubject struct {
+	// Stream is the stream's name.
+	Stream string
+	// ID is the server's name for this run.
+	ID string
+	// Size and Index are of the acknowledged chunk, the first one's index being 1.
+	Size, Index uint64
+}
+
+// ParseSnapshotAck parses $JS.SNAPSHOT.ACK.<stream>.<id>.<size>.<index>, the receiver's answer to
+// one chunk of a snapshot.
+func ParseSnapshotAck(subject string) (SnapshotSubject, bool) {
+	tail, ok := strings.CutPrefix(subject, snapshotAckPrefix)
+	var toks [4]string
+	if !ok || splitTokens(tail, toks[:]) != len(toks) || emptyToken(tail) {
+		return SnapshotSubject{}, false
 	}
-	size, okSize := parseUint(Token(tail, 2))
-	index, okIndex := parseUint(Token(tail, 3))
-	return Token(tail, 0), Token(tail, 1), size, index, okSize && okIndex
+	size, okSize := parseUint(toks[2])
+	index, okIndex := parseUint(toks[3])
+	return SnapshotSubject{Stream: toks[0], ID: toks[1], Size: size, Index: index}, okSize && okIndex
+}
+
+// AppendSnapshotAck appends the subject that ParseSnapshotAck parses.
+func AppendSnapshotAck(dst []byte, s *SnapshotSubject) []byte {
+	dst = append(dst, snapshotAckPrefix...)
+	dst = append(dst, s.Stream...)
+	dst = append(dst, '.')
+	dst = append(dst, s.ID...)
+	dst = append(dst, '.')
+	dst = strconv.AppendUint(dst, s.Size, 10)
+	dst = append(dst, '.')
+	return strconv.AppendUint(dst, s.Index, 10)
 }
 
 // ParseSnapshotRestore parses $JS.SNAPSHOT.RESTORE.<stream>.<id>, which carries the chunks of a
 // restore.
-func ParseSnapshotRestore(subject string) (stream, id string, ok bool) {
-	tail, ok := strings.CutPrefix(subject, "$JS.SNAPSHOT.RESTORE.")
-	if !ok || emptyToken(tail) || TokenCount(tail) != 2 {
-		return "", "", false
+func ParseSnapshotRestore(subject string) (SnapshotSubject, bool) {
+	tail, ok := strings.CutPrefix(subject, snapshotRestorePrefix)
+	var toks [2]string
+	if !ok || splitTokens(tail, toks[:]) != len(toks) || emptyToken(tail) {
+		return SnapshotSubject{}, false
 	}
-	return Token(tail, 0), Token(tail, 1), true
+	return SnapshotSubject{Stream: toks[0], ID: toks[1]}, true
+}
+
+// SnapshotRestoreSubject returns the subject that ParseSnapshotRestore parses.
+func SnapshotRestoreSubject(stream, id string) string {
+	return snapshotRestorePrefix + stream + "." + id
 }

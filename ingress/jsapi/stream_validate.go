@@ -81,7 +81,8 @@ func (c *streamCheck) names() *Error {
 		return ErrInvalidConfig(fmt.Sprintf("stream description is too long, maximum allowed is %d",
 			MaxDescriptionLen))
 	case metadataLen(cfg.Metadata) > MaxMetadataLen:
-		return ErrInvalidConfig(fmt.Sprintf("stream metadata exceeds maximum size of %d bytes", MaxMetadataLen))
+		return ErrInvalidConfig(fmt.Sprintf("stream metadata exceeds maximum size of %d bytes",
+			MaxMetadataLen))
 	}
 	return nil
 }
@@ -135,7 +136,9 @@ func (c *streamCheck) limits() *Error {
 }
 
 // unlimited turns 0 and less into -1; below -1 that is an adjustment.
-func unlimited[T int | int32 | int64](v *T, name string, pedantic bool) *Error { //nolint:revive // flag-parameter: the request's own flag.
+//
+//nolint:revive // flag-parameter: the request's own flag.
+func unlimited[T int | int32 | int64](v *T, name string, pedantic bool) *Error {
 	if *v < -1 && pedantic {
 		return ErrPedantic(name + " must be set to -1")
 	}
@@ -310,6 +313,9 @@ func checkTransform(t *SubjectTransform, badSource, badDest ErrCode) *Error {
 	if t.Destination == "" {
 		return nil
 	}
+	if err := checkDestination(t.Destination); err != nil {
+		return NewError(badDest, err)
+	}
 	if _, err := ParseTransform(t.Source, t.Destination); err != nil {
 		return NewError(badDest, err)
 	}
@@ -346,7 +352,8 @@ func (c *streamCheck) republish() *Error {
 	}
 	if _, err := ParseTransform(r.Source, r.Destination); err != nil {
 		return ErrInvalidConfig(fmt.Sprintf(
-			"stream configuration for republish with transform from '%s' to '%s' not valid", r.Source, r.Destination))
+			"stream configuration for republish with transform from '%s' to '%s' not valid",
+			r.Source, r.Destination))
 	}
 	return nil
 }

@@ -25,7 +25,8 @@ func (c *streamCheck) mirror() *Error {
 	}
 	for i := range m.SubjectTransforms {
 		t := &m.SubjectTransforms[i]
-		if err := checkTransform(t, CodeMirrorInvalidSubjectFilter, CodeMirrorInvalidTransformDestination); err != nil {
+		err := checkTransform(t, CodeMirrorInvalidSubjectFilter, CodeMirrorInvalidTransformDestination)
+		if err != nil {
 			return err
 		}
 		for j := range m.SubjectTransforms {
@@ -70,7 +71,7 @@ func (c *streamCheck) mirrorOrigin() *Error {
 	if origin == nil {
 		return nil
 	}
-	if cfg.MaxMsgSize > 0 && origin.MaxMsgSize > 0 && cfg.MaxMsgSize < origin.MaxMsgSize {
+	if c.smallerMessages(origin) {
 		return NewError(CodeMirrorMaxMessageSizeTooBig)
 	}
 	if c.env.Pedantic && cfg.MirrorDirect != origin.AllowDirect {
@@ -100,10 +101,8 @@ func (c *streamCheck) sources() *Error {
 		if s == nil || !ValidName(s.Name) {
 			return NewError(CodeSourceInvalidStreamName)
 		}
-		if id := s.identity(); seen[id] {
+		if !addNew(seen, s.identity()) {
 			return NewError(CodeSourceDuplicateDetected)
-		} else {
-			seen[id] = true
 		}
 		if err := s.checkFilters(); err != nil {
 			return err
@@ -111,21 +110,29 @@ func (c *streamCheck) sources() *Error {
 		if !s.validConsumer() {
 			return NewError(CodeSourceDurableConsumerCfgInvalid)
 		}
-		if s.Consumer != nil {
-			id := s.Name + "\x00" + s.Consumer.Name + "\x00" + s.apiPrefix()
-			if consumers[id] {
-				return NewError(CodeSourceDurableConsumerDuplicateDetected)
-			}
-			consumers[id] = true
+		if s.Consumer != nil && !addNew(consumers, s.Name+"\x00"+s.Consumer.Name+"\x00"+s.apiPrefix()) {
+			return NewError(CodeSourceDurableConsumerDuplicateDetected)
 		}
-		if s.External == nil {
-			origin := c.env.lookup(s.Name)
-			if origin != nil && c.cfg.MaxMsgSize > 0 && origin.MaxMsgSize > 0 && c.cfg.MaxMsgSize < origin.MaxMsgSize {
-				return NewError(CodeSourceMaxMessageSizeTooBig)
-			}
+		if s.External == nil && c.smallerMessages(c.env.lookup(s.Name)) {
+			return NewError(CodeSourceMaxMessageSizeTooBig)
 		}
 	}
 	return nil
+}
+
+// addNew adds id to the set and reports whether it was not there.
+func addNew(set map[string]bool, id string) bool {
+	if set[id] {
+		return false
+	}
+	set[id] = true
+	return true
+}
+
+// smallerMessages reports whether origin, if there is one, has messages that do not fit here.
+func (c *streamCheck) smallerMessages(origin *StreamConfig) bool {
+	return origin != nil && c.cfg.MaxMsgSize > 0 && origin.MaxMsgSize > 0 &&
+		c.cfg.MaxMsgSize < origin.MaxMsgSize
 }
 
 func (s *StreamSource) apiPrefix() string {

@@ -64,6 +64,9 @@ func ParseTransform(src, dest string) (*Transform, error) {
 	wild := wildcardPositions(src)
 	for tok := range strings.SplitSeq(dest, ".") {
 		tt, err := parseTransformTok(tok)
+		if errors.Is(err, errTransformSubject) {
+			return nil, err
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%w in %s", err, tok)
 		}
@@ -105,6 +108,29 @@ func validDestination(dest string) bool {
 		ended = tok == ">"
 	}
 	return true
+}
+
+// checkDestination judges the outline of a transform's destination where JetStream has other words
+// than ParseTransform for it: in stream configurations, transforms of republish apart.
+func checkDestination(dest string) error {
+	ended := false
+	for tok := range strings.SplitSeq(dest, ".") {
+		if tok == "" {
+			return errTransformSubject
+		}
+		if ended {
+			return fmt.Errorf("%w in %s", errTransformSubject, tok)
+		}
+		_, err := parseTransformTok(tok)
+		if errors.Is(err, errTransformUnknown) {
+			return fmt.Errorf("%w in %s", err, tok)
+		}
+		if errors.Is(err, errTransformSubject) {
+			return err
+		}
+		ended = tok == ">"
+	}
+	return nil
 }
 
 func wildcardPositions(src string) []int {
