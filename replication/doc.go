@@ -1,0 +1,82 @@
+// Package replication keeps the state of a node's groups the same on every
+// replica: Raft groups on a segment log and a Pebble store, the terms of their
+// leaders, their snapshots, and the metadata group. Beside replication/transport
+// it is the only package that knows hashicorp/raft.
+//
+// # Entries
+//
+// A group's leader plans; replicas copy. An event group's entry is an envelope of
+// replication/command; the state machine applies it if the fence admits it
+// (record.Fence.Admits) and does nothing otherwise, on every replica alike. The
+// metadata group's entry is a conditional write of rows. A configuration of the
+// group is recorded with the entry that holds it. No-ops and barriers never come
+// to the state machine.
+//
+// Many entries become one batch of the store, with the index, the term and the
+// fence of the last one in it, so a crash leaves a prefix of the entries, and
+// those that are replayed and applied already are skipped. An entry that this
+// build does not know, or a write that fails, stops the node: skipping it would
+// make replicas diverge.
+//
+// # The log cut rule
+//
+// The store has no write-ahead log of its own: the Raft log is it. So the log is
+// never cut beyond the last index that the store has flushed. Snapshots flush
+// before they are published, and Raft cuts after that; beside it the log store
+// clips every cut to what the store says is durable. A suffix is never cut at or
+// below what is applied.
+//
+// # What is checked before Raft starts
+//
+//  1. The state reaches the snapshot that the pointer file names.
+//  2. The log reaches the last entry applied, unless an installed snapshot covers
+//     it: an entry is in the log, fsynced, before it is applied.
+//  3. The log reaches the snapshot and agrees with its term. After an install it
+//     may not: the log is dropped then, as the install would have done next. After
+//     a snapshot taken here, it is damage: entries stay in the log behind those.
+//  4. The entry applied last is in the log with the same term, and the current
+//     term is not below that of the last entry.
+//
+// A group that fails one of them is record.ErrDamaged; it neither votes nor serves.
+//
+// # Terms of leadership
+//
+// Raft's notification starts a term: a Barrier, then Handler.Lead, under a context
+// that ends with the term. Whatever only a leader may say is preceded by
+// Term.Check: the term has not ended, Raft leads in it, the lease is valid. Of a
+// proposal, exactly one Done is heard:
+//
+//	Raft's answer                                        Done
+//	applied, and admitted by the fence                   nil
+//	applied, not admitted                                record.ErrStalePlan
+//	row version differs (metadata group)                 record.ErrConflict
+//	not the leader                                       record.ErrNotLeader
+//	a transfer runs, the queue is full                   record.ErrRefused
+//	anything else: leadership lost, shut down, log error record.ErrUnknownOutcome
+//
+// Proposal.Durable comes from the log store, when the fsync of the entry here is done.
+//
+// # Snapshots
+//
+// The state is its own snapshot: taking one is a flush and a small pointer file,
+// the only commit point. A copy is made when a follower needs one, of the newest
+// state. An install is received into a directory of its own, verified, and put in
+// use by the pointer; Raft then restores, which opens it.
+//
+// # Work-arounds for hashicorp/raft v1.8.0
+//
+// The transport has its own (heartbeats, pipelining, a hung disk, the vote
+// embargo). Here: an install over a log that reaches the snapshot or passes it
+// leaves Raft's memory of its last entry wrong, and every later append and install
+// fails (issue 697); a transfer to a peer that stops answering can refuse every
+// entry for ever (issue 696). Both are noticed, and the group's Raft instance is
+// created anew on the same log and state. Shutdown leaves futures unanswered;
+// releaseOn ends their waits.
+//
+// # Directory
+//
+//	NODE                        node id, cluster id, incarnation (JSON)
+//	groups/<n>/INCARNATION      id of the replica; its Raft id is nodeID/incarnation
+//	groups/<n>/log/             storage/seglog
+//	groups/<n>/state/           storage
+package replication

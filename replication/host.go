@@ -1,0 +1,367 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-mq/holdfast/replication/transport"
+	"github.com/holdfast-mq/holdfast/storage"
+	"github.com/holdfast-mq/holdfast/storage/record"
+	"github.com/holdfast-mq/holdfast/storage/seglog"
+)
+
+// Metadata is the number of the metadata group; event groups are 1 to Config.Groups.
+const Metadata = 0
+
+// MaxGroups bounds the event groups of a node: each costs goroutines, files and heartbeats.
+const MaxGroups = 64
+
+// Segment size of the metadata group's log.
+const metaSegmentSize = 4 << 20
+
+// Config describes the replicas of one node. The zero value of a field without
+// "required" means its default.
+type Config struct {
+	// NodeID is this node's id: required, 1 to 127 bytes without '/'.
+	NodeID string
+	// Dir is the data directory: required. FS is its file system, default the operating system's.
+	Dir string
+	FS  storage.FS
+	// Groups is the number of event groups, default 1, at most MaxGroups. The same on all nodes.
+	Groups int
+	// Timeouts, default LAN. The same on all nodes.
+	Timeouts Timeouts
+	// Retention of event groups and of the metadata group.
+	Retention, MetaRetention Retention
+	// Log and Store are templates: directory, file system and logger are filled in.
+	// Log.SegmentSize is that of event groups.
+	Log   seglog.Config
+	Store storage.Config
+	// MetaSegmentSize is the segment size of the metadata group's log, default 4 MiB.
+	MetaSegmentSize int64
+	// Transport is a template: NodeID, ClusterID, HeartbeatTimeout and Logger are
+	// filled in; a node that Resolve does not know is looked up in the node rows.
+	Transport transport.Config
+	// Handler returns what leads a group; nil, or a nil result, leads it with nothing.
+	Handler func(group uint32) Handler
+	// Boottime reads CLOCK_BOOTTIME, BootID names the boot, Wall reads the wall clock
+	// in nanoseconds since 1970; defaults: the system's.
+	Boottime func() time.Duration
+	BootID   string
+	Wall     func() int64
+	// Logger, default silent.
+	Logger *zap.Logger
+	// Fatal is told of failures after which the process must not go on; called from any
+	// goroutine, perhaps more than once; it must not call the Host. Required.
+	Fatal func(error)
+}
+
+func (c *Config) defaults() error {
+	if c.FS == nil {
+		c.FS = storage.DefaultFS()
+	}
+	if c.Groups == 0 {
+		c.Groups = 1
+	}
+	if c.Timeouts == (Timeouts{}) {
+		c.Timeouts = LAN()
+	}
+	if c.Retention == (Retention{}) {
+		c.Retention = DefaultRetention()
+	}
+	if c.MetaRetention == (Retention{}) {
+		c.MetaRetention = MetaRetention()
+	}
+	if c.MetaSegmentSize == 0 {
+		c.MetaSegmentSize = metaSegmentSize
+	}
+	if c.Handler == nil {
+		c.Handler = func(uint32) Handler { return nil }
+	}
+	if c.Wall == nil {
+		c.Wall = func() int64 { return time.Now().UnixNano() }
+	}
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	return c.clockDefaults()
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.NodeID == "":
+		return fmt.Errorf("%w: NodeID is empty", errConfig)
+	case c.Dir == "":
+		return fmt.Errorf("%w: Dir is empty", errConfig)
+	case c.Fatal == nil:
+		return fmt.Errorf("%w: Fatal is missing", errConfig)
+	case c.Groups < 1 || c.Groups > MaxGroups:
+		return fmt.Errorf("%w: %d groups, want 1 to %d", errConfig, c.Groups, MaxGroups)
+	}
+	for _, err := range []error{c.Timeouts.validate(), c.Retention.validate(), c.MetaRetention.validate()} {
+		if err != nil {
+			return fmt.Errorf("%w: %w", errConfig, err)
+		}
+	}
+	return nil
+}
+
+// Host holds this node's replicas of all groups. Make it with Open.
+type Host struct {
+	cfg   Config
+	log   *zap.Logger
+	ids   *idSource
+	trans *transport.Transport
+
+	groups   []*Group // by number
+	meta     *Meta
+	identity identity
+	cluster  atomic.Pointer[string] // the cluster's id, once known
+	failed   atomic.Pointer[error]
+
+	dirty    chan struct{} // a Status may have changed; cap 1
+	routines sync.WaitGroup
+	cancel   context.CancelFunc
+	stopRun  context.CancelFunc // of the transport
+
+	mu struct {
+		sync.Mutex
+
+		closed bool
+	}
+}
+
+// Open opens or makes the replicas of every group and starts them. A data directory
+// of another node, or local data that fails its checks (record.ErrDamaged), is an
+// error; nothing runs then. ctx bounds nothing but is passed to what the Host
+// starts; Shutdown ends it.
+func Open(ctx context.Context, cfg Config) (*Host, error) {
+	if err := cfg.defaults(); err != nil {
+		return nil, err
+	}
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	h := &Host{cfg: cfg, log: cfg.Logger, ids: newIDSource(), dirty: make(chan struct{}, 1)}
+	var err error
+	if h.identity, err = openIdentity(cfg.FS, cfg.Dir, cfg.NodeID); err != nil {
+		return nil, err
+	}
+	if h.identity.Cluster != "" {
+		h.cluster.Store(&h.identity.Cluster)
+	}
+	h.meta = newMeta(h)
+	if err := h.listen(ctx); err != nil {
+		return nil, err
+	}
+	ctx, h.cancel = context.WithCancel(ctx)
+	for id := range uint32(cfg.Groups + 1) {
+		g, err := openGroup(ctx, h, id, h.groupConfig(id), h.handler(id))
+		if err != nil {
+			return nil, errors.Join(err, h.Shutdown())
+		}
+		h.groups = append(h.groups, g)
+	}
+	if err := h.identity.settle(); err != nil {
+		return nil, errors.Join(err, h.Shutdown())
+	}
+	h.meta.serve(h.groups[Metadata])
+	h.routines.Go(func() { h.publishGroups(ctx) })
+	return h, nil
+}
+
+// listen opens the port. The transport outlives the groups: their last words go through it.
+func (h *Host) listen(ctx context.Context) error {
+	tc := h.cfg.Transport
+	tc.NodeID, tc.ClusterID, tc.HeartbeatTimeout = h.cfg.NodeID, h.ClusterID, h.cfg.Timeouts.Heartbeat
+	tc.Logger = h.log
+	resolve := tc.Resolve
+	tc.Resolve = func(node string) (string, bool) {
+		if resolve != nil {
+			if addr, ok := resolve(node); ok {
+				return addr, true
+			}
+		}
+		return h.meta.raftAddress(node)
+	}
+	var err error
+	if h.trans, err = transport.New(tc); err != nil {
+		return err
+	}
+	ctx, h.stopRun = context.WithCancel(context.WithoutCancel(ctx))
+	h.routines.Go(func() {
+		if err := h.trans.Run(ctx); err != nil {
+			h.fatal(fmt.Errorf("transport: %w", err))
+		}
+	})
+	return nil
+}
+
+func (h *Host) groupConfig(id uint32) groupConfig {
+	c := groupConfig{
+		Timeouts: h.cfg.Timeouts, Retention: h.cfg.Retention, FS: h.cfg.FS,
+		Dir: h.cfg.FS.PathJoin(h.cfg.Dir, "groups", strconv.FormatUint(uint64(id), 10)),
+		Log: h.cfg.Log, Store: h.cfg.Store, Incarnation: h.identity.first(),
+	}
+	if id == Metadata {
+		c.Retention, c.Log.SegmentSize = h.cfg.MetaRetention, h.cfg.MetaSegmentSize
+	}
+	return c
+}
+
+func (h *Host) handler(id uint32) Handler {
+	handler := h.cfg.Handler(id)
+	if handler == nil {
+		return idleHandler{}
+	}
+	return handler
+}
+
+// idleHandler leads a group that proposes nothing by itself.
+type idleHandler struct{}
+
+// Lead implements Handler.
+func (idleHandler) Lead(ctx context.Context, _ *Term) { <-ctx.Done() }
+
+func (h *Host) fatal(err error) {
+	if h.failed.CompareAndSwap(nil, &err) {
+		h.log.Error("replication failed, the process must stop", zap.Error(err))
+	}
+	h.cfg.Fatal(err)
+}
+
+// Failed returns the first failure that Config.Fatal was told, or nil.
+func (h *Host) Failed() error {
+	if err := h.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Group returns this node's replica of a group, or nil if there is no such group.
+func (h *Host) Group(id uint32) *Group {
+	if int(id) >= len(h.groups) {
+		return nil
+	}
+	return h.groups[id]
+}
+
+// Groups returns all groups, the metadata group first.
+func (h *Host) Groups() []*Group { return h.groups }
+
+// Meta is the metadata group's row store.
+func (h *Host) Meta() *Meta { return h.meta }
+
+// Transport is the node's port; other parts of the node may add handlers to it. Kinds below
+// FirstFreeKind are taken.
+func (h *Host) Transport() *transport.Transport { return h.trans }
+
+// Incarnation is the id that the first replicas on this data directory have in
+// every group: what founders tell each other before a bootstrap.
+func (h *Host) Incarnation() string { return h.identity.Incarnation }
+
+// ClusterID is the cluster's id, or "" while this node belongs to none.
+func (h *Host) ClusterID() string {
+	if id := h.cluster.Load(); id != nil {
+		return *id
+	}
+	return ""
+}
+
+// open makes the transport of a group's new Raft instance.
+func (h *Host) open(g *Group) (*transport.GroupTransport, error) {
+	return h.trans.Group(transport.GroupConfig{
+		ID: g.id, Local: g.server, Source: source{g}, Stall: g.logs.log.InFlightSince, Boottime: h.cfg.Boottime,
+	})
+}
+
+// Founder is a voter of a cluster's first configurations.
+type Founder struct {
+	Node        string
+	Incarnation string // its Host.Incarnation
+}
+
+// Bootstrap makes the founders the voters of the first configuration of every
+// group here. Every founder may call it, all with the same list; on a node that
+// has state already it does nothing for that group. Only one of them calls MintCluster.
+func (h *Host) Bootstrap(founders []Founder) error {
+	conf := raft.Configuration{}
+	for _, f := range founders {
+		addr := transport.Address(f.Node, f.Incarnation)
+		if _, err := transport.NodeOf(addr); err != nil {
+			return fmt.Errorf("%w: founder: %w", errConfig, err)
+		}
+		conf.Servers = append(conf.Servers, raft.Server{ID: raft.ServerID(addr), Address: addr})
+	}
+	for _, g := range h.groups {
+		if err := g.bootstrap(conf); err != nil {
+			return fmt.Errorf("group %d: bootstrap: %w", g.id, err)
+		}
+	}
+	return nil
+}
+
+// bootstrap stores the first configuration of a group without any state.
+func (g *Group) bootstrap(c raft.Configuration) error {
+	in := g.inst.Load()
+	if in == nil {
+		return fmt.Errorf("%w: no Raft instance", record.ErrClosed)
+	}
+	f := in.raft.BootstrapCluster(c)
+	releaseOn(f, in.gone)
+	if err := f.Error(); err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
+		return err
+	}
+	return nil
+}
+
+// BootstrapSingle makes a cluster of this node alone and mints its id, unless the
+// node belongs to a cluster already. It returns when the id is stored.
+func (h *Host) BootstrapSingle(ctx context.Context) error {
+	if h.ClusterID() != "" {
+		return nil
+	}
+	if err := h.Bootstrap([]Founder{{Node: h.cfg.NodeID, Incarnation: h.identity.Incarnation}}); err != nil {
+		return err
+	}
+	return h.MintCluster(ctx)
+}
+
+// changed tells publishGroups and the rows' watchers that some Status may read differently.
+func (h *Host) changed() {
+	select {
+	case h.dirty <- struct{}{}:
+	default:
+	}
+}
+
+// Shutdown ends everything, in this order: the leaders' terms and the replicas,
+// event groups before the metadata group, then the port, then what is left.
+// Idempotent. It does not hand leadership over; see Group.Transfer.
+func (h *Host) Shutdown() error {
+	h.mu.Lock()
+	closed := h.mu.closed
+	h.mu.closed = true
+	h.mu.Unlock()
+	if closed {
+		return nil
+	}
+	h.cancel() // writes of rows that wait for a leader give up
+	h.meta.close()
+	var err error
+	for i := len(h.groups) - 1; i >= 0; i-- {
+		err = errors.Join(err, h.groups[i].close())
+	}
+	h.stopRun()
+	err = errors.Join(err, h.trans.Close())
+	h.routines.Wait()
+	return err
+}

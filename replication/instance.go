@@ -1,0 +1,187 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-mq/holdfast/replication/transport"
+	"github.com/holdfast-mq/holdfast/storage/record"
+)
+
+// instance is one hashicorp Raft instance of a group. A group replaces it as a
+// whole when the library is wedged; log, state and directory stay.
+type instance struct {
+	g       *Group
+	raft    *raft.Raft
+	trans   *transport.GroupTransport
+	notify  chan bool
+	gone    chan struct{} // closed when Raft's goroutines have ended
+	collect *collector
+	limit   int64
+	// term is the term that is being served, nil without one.
+	term     atomic.Pointer[Term]
+	inFlight atomic.Int64
+	routines sync.WaitGroup
+	cancel   context.CancelFunc
+
+	mu struct {
+		// Proposals hold it for reading, so that closing waits for them.
+		sync.RWMutex
+
+		closed bool
+	}
+	watch struct {
+		sync.Mutex
+
+		transfer transferWatch
+	}
+}
+
+// start makes a Raft instance on the group's log and state, which must have passed check.
+func (g *Group) start(ctx context.Context) (*instance, error) {
+	trans, err := g.host.open(g)
+	if err != nil {
+		return nil, fmt.Errorf("group %d: %w", g.id, err)
+	}
+	in := &instance{
+		g: g, trans: trans, notify: make(chan bool, notifyBuffer), gone: make(chan struct{}),
+		limit: g.cfg.Retention.inFlight(),
+	}
+	conf := raftConfig(raft.ServerID(g.server), g.cfg.Timeouts, g.cfg.Retention, g.log)
+	conf.NotifyCh = in.notify
+	in.raft, err = raft.NewRaft(conf, g.fsm, g.logs, g.logs, g.snaps, trans)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("group %d: start Raft: %w", g.id, err), trans.Close())
+	}
+	g.setVoters(trans, in.raft.GetConfiguration().Configuration())
+	in.collect = newCollector(in.answered)
+	ctx, in.cancel = context.WithCancel(ctx)
+	in.routines.Go(func() { in.watchLeadership(ctx) })
+	return in, nil
+}
+
+// stop ends the instance and answers every proposal. Raft's own shutdown leaves
+// futures unanswered and waits for calls of the transport, hence the order.
+func (in *instance) stop() error {
+	in.mu.Lock()
+	in.mu.closed = true
+	in.mu.Unlock()
+	in.cancel()                        // the term ends: nothing acts as the leader any more
+	err := in.trans.Close()            // calls to peers fail at once
+	down := in.raft.Shutdown().Error() // waits for Raft's goroutines
+	close(in.gone)                     // the rest of the futures is answered
+	in.routines.Wait()                 // the handler has returned
+	in.collect.close()
+	return errors.Join(err, down)
+}
+
+// propose dispatches p unless the instance is closed or too much is in flight.
+func (in *instance) propose(p *record.Proposal) {
+	in.mu.RLock()
+	defer in.mu.RUnlock()
+	if in.mu.closed {
+		in.refuse(p, errTermOver)
+		return
+	}
+	if err := in.enter(); err != nil {
+		in.refuse(p, err)
+		return
+	}
+	if in.g.refuseHook != nil && in.g.refuseHook(p) {
+		in.inFlight.Add(-1)
+		in.refuse(p, outcome(raft.ErrEnqueueTimeout))
+		return
+	}
+	if p.Durable != nil {
+		in.g.logs.await(p.ID, p.Durable)
+	}
+	id := p.ID // the log keeps it
+	f := in.raft.ApplyLog(raft.Log{Data: p.Entry, Extensions: id[:]}, 0)
+	releaseOn(f, in.gone)
+	in.collect.add(ticket{future: f, done: func(err error) {
+		in.inFlight.Add(-1)
+		in.g.logs.forget(id)
+		p.Done(err)
+	}})
+}
+
+func (in *instance) refuse(p *record.Proposal, err error) {
+	in.collect.add(ticket{failed: err, done: p.Done})
+}
+
+// enter counts one more in flight. The limit keeps ApplyLog from blocking, and the
+// tail that a follower may hold uncommitted well below the entries behind a snapshot.
+func (in *instance) enter() error {
+	if n := in.inFlight.Add(1); n > in.limit {
+		in.inFlight.Add(-1)
+		return fmt.Errorf("%w: %d proposals in flight", record.ErrRefused, in.limit)
+	}
+	return nil
+}
+
+// barrier calls done when every entry dispatched before is applied here, or with an error.
+func (in *instance) barrier(done func(error)) {
+	in.mu.RLock()
+	defer in.mu.RUnlock()
+	if in.mu.closed {
+		in.collect.add(ticket{failed: errTermOver, done: done})
+		return
+	}
+	if err := in.enter(); err != nil {
+		in.collect.add(ticket{failed: err, done: done})
+		return
+	}
+	f := in.raft.Barrier(0)
+	releaseOn(f, in.gone)
+	in.collect.add(ticket{future: barrierFuture{f}, done: func(err error) {
+		in.inFlight.Add(-1)
+		done(err)
+	}})
+}
+
+// barrierFuture makes a future without a response of one that has none.
+type barrierFuture struct{ raft.Future }
+
+func (barrierFuture) Index() uint64 { return 0 }
+func (barrierFuture) Response() any { return nil }
+
+// answered sees every answer of Raft to a proposal or barrier.
+func (in *instance) answered(err error) {
+	in.watch.Lock()
+	stuck := in.watch.transfer.seen(err, time.Now(), in.g.cfg.Timeouts.Election)
+	in.watch.Unlock()
+	if stuck > stuckTransfer*in.g.cfg.Timeouts.Election {
+		in.g.recreate("a leadership transfer does not end")
+	}
+}
+
+// leads says that Raft leads, whether or not the term is served yet.
+func (in *instance) leads() bool { return in.raft.State() == raft.Leader }
+
+// snapshot makes the log behind the state's position dispensable.
+func (in *instance) snapshot() error {
+	log := in.g.logs.log
+	first, last := log.FirstIndex(), log.LastIndex()
+	var entries uint64
+	if last > 0 {
+		entries = last - first + 1
+	}
+	r := in.raft.ReloadableConfig()
+	r.TrailingLogs = in.g.cfg.Retention.trailing(entries, log.Bytes())
+	if err := in.raft.ReloadConfig(r); err != nil {
+		return err
+	}
+	err := in.raft.Snapshot().Error()
+	if errors.Is(err, raft.ErrNothingNewToSnapshot) {
+		return nil
+	}
+	in.g.log.Debug("snapshot", zap.Uint64("trailing", r.TrailingLogs), zap.Error(err))
+	return err
+}

@@ -1,0 +1,275 @@
+package replication
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"go.uber.org/zap"
+
+	"github.com/holdfast-mq/holdfast/storage/record"
+	"github.com/holdfast-mq/holdfast/storage/seglog"
+)
+
+// Keys of raft.StableStore that hashicorp/raft uses.
+const (
+	keyCurrentTerm  = "CurrentTerm"
+	keyLastVoteTerm = "LastVoteTerm"
+	keyLastVoteCand = "LastVoteCand"
+)
+
+// errNoKey is what raft.StableStore returns for a key that was never set; Raft compares its text.
+var errNoKey = errors.New("not found") //nolint:errname // the text is the contract
+
+// logStore is raft.LogStore, raft.MonotonicLogStore and raft.StableStore on the
+// segment log of one group. Methods are safe for concurrent use, as those of the
+// log are.
+type logStore struct {
+	log   *seglog.Log
+	boot  uint64 // nonce of the proposals made here
+	fatal func(error)
+	// reach is how far the state goes, durable how far it goes after a power cut.
+	reach   func() uint64
+	durable func() uint64
+	logger  *zap.Logger
+
+	// stored is told a configuration before the entry that holds it is stored.
+	stored func(raft.Configuration)
+	// stranded is told that the log was dropped for a snapshot although it reached
+	// the snapshot's index or passed it.
+	stranded func(last uint64)
+
+	// staged is the term of a vote whose candidate has not come yet.
+	staged atomic.Uint64
+
+	mu struct {
+		sync.Mutex
+
+		waiters map[record.ProposalID]func()
+	}
+}
+
+func newLogStore(log *seglog.Log, boot uint64, logger *zap.Logger, fatal func(error)) *logStore {
+	s := &logStore{
+		log: log, boot: boot, fatal: fatal, logger: logger,
+		stored: func(raft.Configuration) {}, stranded: func(uint64) {},
+	}
+	s.mu.waiters = make(map[record.ProposalID]func())
+	return s
+}
+
+// IsMonotonic implements raft.MonotonicLogStore: entries have no gaps.
+func (s *logStore) IsMonotonic() bool { return true }
+
+// FirstIndex implements raft.LogStore.
+func (s *logStore) FirstIndex() (uint64, error) { return s.log.FirstIndex(), nil }
+
+// LastIndex implements raft.LogStore.
+func (s *logStore) LastIndex() (uint64, error) { return s.log.LastIndex(), nil }
+
+// GetLog implements raft.LogStore. An entry outside of the log is exactly
+// raft.ErrLogNotFound (Raft compares with ==); one that does not verify is damage.
+func (s *logStore) GetLog(index uint64, l *raft.Log) error {
+	var e seglog.Entry
+	err := s.log.Get(index, &e)
+	switch {
+	case err == nil:
+	case errors.Is(err, seglog.ErrNotFound):
+		return raft.ErrLogNotFound
+	case errors.Is(err, seglog.ErrDamaged):
+		// Raft panics on it, or tries for ever: it is ours to stop the node.
+		err = fmt.Errorf("%w: %w", record.ErrDamaged, err)
+		s.fatal(err)
+		return err
+	default:
+		return err
+	}
+	*l = raft.Log{
+		Index: e.Index, Term: e.Term, Type: raft.LogType(e.Type), Data: e.Data, Extensions: e.Ext,
+	}
+	if e.AppendedAt != 0 {
+		l.AppendedAt = time.Unix(0, e.AppendedAt)
+	}
+	return nil
+}
+
+// StoreLog implements raft.LogStore.
+func (s *logStore) StoreLog(l *raft.Log) error { return s.StoreLogs([]*raft.Log{l}) }
+
+// StoreLogs implements raft.LogStore: one write and one fsync. Afterwards the
+// proposals among the entries that were made by this process are reported durable.
+func (s *logStore) StoreLogs(logs []*raft.Log) error {
+	entries := make([]seglog.Entry, len(logs))
+	for i, l := range logs {
+		entries[i] = seglog.Entry{
+			Index: l.Index, Term: l.Term, Type: uint8(l.Type), Ext: l.Extensions, Data: l.Data,
+		}
+		if !l.AppendedAt.IsZero() {
+			entries[i].AppendedAt = l.AppendedAt.UnixNano()
+		}
+		if l.Type == raft.LogConfiguration {
+			s.stored(raft.DecodeConfiguration(l.Data))
+		}
+	}
+	if err := s.written(s.log.Append(entries)); err != nil {
+		return fmt.Errorf("append %d entries: %w", len(entries), err)
+	}
+	for _, l := range logs {
+		s.report(l.Extensions)
+	}
+	return nil
+}
+
+// written stops the node after a write whose outcome on disk is unknown.
+func (s *logStore) written(err error) error {
+	if errors.Is(err, seglog.ErrFailed) {
+		s.fatal(err)
+	}
+	return err
+}
+
+// await calls f, once, when the proposal id is durable in this log.
+func (s *logStore) await(id record.ProposalID, f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.waiters[id] = f
+}
+
+// forget drops the waiter of a proposal that has ended.
+func (s *logStore) forget(id record.ProposalID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mu.waiters, id)
+}
+
+func (s *logStore) report(extensions []byte) {
+	if len(extensions) != record.ProposalIDSize {
+		return
+	}
+	id := record.ProposalID(extensions)
+	if id.Boot() != s.boot {
+		return
+	}
+	s.mu.Lock()
+	f := s.mu.waiters[id]
+	delete(s.mu.waiters, id)
+	s.mu.Unlock()
+	if f != nil {
+		f()
+	}
+}
+
+// DeleteRange implements raft.LogStore. Raft cuts a prefix behind a snapshot, a
+// suffix that disagrees with the leader, and everything after an install.
+func (s *logStore) DeleteRange(lo, hi uint64) error {
+	first, last := s.log.FirstIndex(), s.log.LastIndex()
+	switch {
+	case last == 0 || hi < first || lo > last:
+		return nil
+	case lo <= first && hi >= last:
+		return s.drop(first, last)
+	case lo <= first:
+		return s.cutPrefix(hi)
+	case hi >= last:
+		return s.cutSuffix(lo)
+	default:
+		return fmt.Errorf("delete of entries %d to %d out of %d to %d would leave a gap", lo, hi, first, last)
+	}
+}
+
+// cutPrefix never goes beyond what the state keeps over a power cut, whatever Raft
+// asks for: a clipped cut costs space, one that went too far costs the entries.
+func (s *logStore) cutPrefix(hi uint64) error {
+	if durable := s.durable(); hi > durable {
+		s.logger.Warn("log cut clipped", zap.Uint64("asked", hi), zap.Uint64("durable", durable))
+		hi = durable
+	}
+	return s.written(s.log.TruncatePrefix(hi))
+}
+
+// cutSuffix refuses to cut applied entries: no leader can ask for that.
+func (s *logStore) cutSuffix(lo uint64) error {
+	if reach := s.reach(); lo <= reach {
+		err := fmt.Errorf("%w: told to cut the log from %d on, but %d is applied", record.ErrDamaged, lo, reach)
+		s.fatal(err)
+		return err
+	}
+	return s.written(s.log.TruncateSuffix(lo))
+}
+
+func (s *logStore) drop(first, last uint64) error {
+	reach := s.reach()
+	if first > reach {
+		return s.cutSuffix(first)
+	}
+	// Only an install drops entries that are applied, and what it installed is durable.
+	if durable := s.durable(); first > durable {
+		return fmt.Errorf("drop of entries %d to %d, but only %d is durable", first, last, durable)
+	}
+	if err := s.written(s.log.Reset()); err != nil {
+		return err
+	}
+	if last >= reach {
+		s.stranded(last)
+	}
+	return nil
+}
+
+// Set implements raft.StableStore. Term and vote are one record of the log; a vote
+// comes as its term and then its candidate, and is written with the second.
+func (s *logStore) Set(key, val []byte) error {
+	if string(key) != keyLastVoteCand {
+		return fmt.Errorf("%w: stable key %q", record.ErrFormat, key)
+	}
+	return s.written(s.log.SetVote(s.staged.Load(), val))
+}
+
+// Get implements raft.StableStore.
+func (s *logStore) Get(key []byte) ([]byte, error) {
+	if string(key) != keyLastVoteCand {
+		return nil, errNoKey
+	}
+	_, _, candidate := s.log.Vote()
+	if candidate == nil {
+		return nil, errNoKey
+	}
+	return candidate, nil
+}
+
+// SetUint64 implements raft.StableStore.
+func (s *logStore) SetUint64(key []byte, val uint64) error {
+	switch string(key) {
+	case keyCurrentTerm:
+		return s.written(s.log.SetTerm(val))
+	case keyLastVoteTerm:
+		s.staged.Store(val)
+		return nil
+	default:
+		return fmt.Errorf("%w: stable key %q", record.ErrFormat, key)
+	}
+}
+
+// GetUint64 implements raft.StableStore.
+func (s *logStore) GetUint64(key []byte) (uint64, error) {
+	term, voted, _ := s.log.Vote()
+	var v uint64
+	switch string(key) {
+	case keyCurrentTerm:
+		v = term
+	case keyLastVoteTerm:
+		v = voted
+	}
+	if v == 0 {
+		return 0, errNoKey
+	}
+	return v, nil
+}
+
+var (
+	_ raft.LogStore          = (*logStore)(nil)
+	_ raft.MonotonicLogStore = (*logStore)(nil)
+	_ raft.StableStore       = (*logStore)(nil)
+)

@@ -1,0 +1,176 @@
+package replication
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/holdfast-mq/holdfast/replication/transport"
+	"github.com/holdfast-mq/holdfast/storage/record"
+)
+
+// Change is a change of a group's configuration.
+type Change int
+
+// Changes. A replica always enters as a non-voter: AddVoter makes it count at once.
+const (
+	AddNonvoter Change = iota
+	AddVoter
+	Demote
+	Remove
+)
+
+// changeWait is how long a change waits until Raft can take it: the one before it
+// must be committed, and the term's first entry.
+const changeWait = 5 * time.Second
+
+// Configure changes the configuration of a group that this node leads and returns
+// when the change is committed. server is "nodeID/incarnation". prev, if not 0, is
+// the entry (Status.Configured) that holds the only configuration it may be made
+// on. Errors: record.ErrNotLeader and record.ErrRefused (not made),
+// record.ErrConflict (prev), record.ErrUnknownOutcome.
+func (g *Group) Configure(ctx context.Context, change Change, server string, prev uint64) error {
+	addr := raft.ServerAddress(server)
+	if _, err := transport.NodeOf(addr); err != nil {
+		return fmt.Errorf("%w: %w", record.ErrFormat, err)
+	}
+	in := g.inst.Load()
+	if in == nil {
+		return errTermOver
+	}
+	wait := changeWait
+	if d, ok := ctx.Deadline(); ok {
+		wait = max(time.Millisecond, min(wait, time.Until(d)))
+	}
+	id := raft.ServerID(addr)
+	return in.await(ctx, func() raft.Future {
+		switch change {
+		case AddNonvoter:
+			return in.raft.AddNonvoter(id, addr, prev, wait)
+		case AddVoter:
+			return in.raft.AddVoter(id, addr, prev, wait)
+		case Demote:
+			return in.raft.DemoteVoter(id, prev, wait)
+		default:
+			return in.raft.RemoveServer(id, prev, wait)
+		}
+	})
+}
+
+// await runs a call of Raft and waits for its future beside the caller, who gives
+// up when ctx ends.
+func (in *instance) await(ctx context.Context, call func() raft.Future) error {
+	in.mu.RLock()
+	if in.mu.closed {
+		in.mu.RUnlock()
+		return errTermOver
+	}
+	answer := make(chan error, 1)
+	in.routines.Go(func() {
+		f := call()
+		releaseOn(f, in.gone)
+		answer <- f.Error()
+	})
+	in.mu.RUnlock()
+	select {
+	case err := <-answer:
+		return configured(err)
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", record.ErrUnknownOutcome, ctx.Err())
+	}
+}
+
+// configured maps the answer to a change of the configuration or a transfer. Raft
+// refuses a change on another configuration, and one that leaves no voter, with
+// errors that have a text only; nothing was stored then.
+func configured(err error) error {
+	certain := []error{
+		raft.ErrLeadershipLost, raft.ErrRaftShutdown, raft.ErrNotLeader, raft.ErrEnqueueTimeout,
+		raft.ErrLeadershipTransferInProgress,
+	}
+	if err == nil || slices.ContainsFunc(certain, func(e error) bool { return errors.Is(err, e) }) {
+		return outcome(err)
+	}
+	return fmt.Errorf("%w: %w", record.ErrConflict, err)
+}
+
+// Transfer hands the leadership of the group to a node, or to the best one if node
+// is empty, and returns when this node has stepped down. The target must be a
+// voter that acknowledged everything but what is in flight within the last 200 ms.
+// Errors: record.ErrNotLeader, record.ErrRefused (no such target, or another
+// transfer runs); any other: the transfer failed, and this node may still lead.
+func (g *Group) Transfer(ctx context.Context, node string) error {
+	in := g.inst.Load()
+	if in == nil || in.term.Load() == nil {
+		return errTermOver
+	}
+	target, err := in.successor(node)
+	if err != nil {
+		return err
+	}
+	return in.transfer(ctx, target)
+}
+
+func (in *instance) transfer(ctx context.Context, target raft.ServerAddress) error {
+	err := in.await(ctx, func() raft.Future {
+		return in.raft.LeadershipTransferToServer(raft.ServerID(target), target)
+	})
+	if errors.Is(err, record.ErrConflict) {
+		return fmt.Errorf("transfer to %s: %w", target, errors.Unwrap(err))
+	}
+	return err
+}
+
+// successor picks the replica to hand the leadership to. A transfer to one that does
+// not answer can wedge hashicorp/raft v1.8.0 (issue 696).
+func (in *instance) successor(node string) (raft.ServerAddress, error) {
+	last, now := in.raft.LastIndex(), time.Now()
+	voters := map[raft.ServerAddress]string{}
+	for _, m := range members(in.raft.GetConfiguration().Configuration()) {
+		if m.Voter && m.Node != in.g.host.cfg.NodeID {
+			voters[raft.ServerAddress(m.Server)] = m.Node
+		}
+	}
+	fit := slices.DeleteFunc(in.trans.Progress(), func(p transport.Progress) bool {
+		n, voter := voters[p.Address]
+		return !voter || (node != "" && n != node) || now.Sub(p.Contact) > transferFresh ||
+			p.Match+uint64(in.limit) < last
+	})
+	if len(fit) == 0 {
+		return "", fmt.Errorf("%w: no voter %q that is caught up and answered within %v",
+			record.ErrRefused, node, transferFresh)
+	}
+	best := slices.MaxFunc(fit, func(a, b transport.Progress) int { return cmp.Compare(a.Match, b.Match) })
+	return best.Address, nil
+}
+
+// Progress is what a leader knows of another replica.
+type Progress struct {
+	Server string
+	// Match is the last index it acknowledged in this term, 0 = none.
+	Match uint64
+	// Contact is how long ago it answered anything; negative = never.
+	Contact time.Duration
+}
+
+// Progress returns what the leader knows of the other replicas; nil if this node does not lead.
+func (g *Group) Progress() []Progress {
+	in := g.inst.Load()
+	if in == nil || !in.leads() {
+		return nil
+	}
+	var out []Progress
+	for _, p := range in.trans.Progress() {
+		c := time.Duration(-1)
+		if !p.Contact.IsZero() {
+			c = time.Since(p.Contact)
+		}
+		out = append(out, Progress{Server: string(p.Address), Match: p.Match, Contact: c})
+	}
+	return out
+}

@@ -1,0 +1,181 @@
+package replication
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/holdfast-mq/holdfast/storage"
+)
+
+// snapshots is raft.SnapshotStore on the pointer file of a store. It holds one
+// snapshot: the state itself. Taking one is a flush and a new pointer; a copy is
+// made only when a follower needs it, of the newest state.
+type snapshots struct {
+	store *storage.Store
+	// logged is the index of the last entry of the log.
+	logged func() uint64
+}
+
+// List implements raft.SnapshotStore.
+func (s *snapshots) List() ([]*raft.SnapshotMeta, error) {
+	p := s.store.Pointer()
+	if p.Snapshot.Index == 0 {
+		return nil, nil
+	}
+	return []*raft.SnapshotMeta{raftMeta(&p.Snapshot)}, nil
+}
+
+func raftMeta(m *storage.SnapshotMeta) *raft.SnapshotMeta {
+	out := &raft.SnapshotMeta{
+		Version: raft.SnapshotVersionMax, ID: fmt.Sprintf("%d-%d", m.Term, m.Index),
+		Index: m.Index, Term: m.Term, ConfigurationIndex: m.ConfIndex,
+	}
+	if len(m.Conf) > 0 {
+		out.Configuration = raft.DecodeConfiguration(m.Conf)
+	}
+	return out
+}
+
+// Open implements raft.SnapshotStore. Raft calls it for two things: to hand an
+// installed snapshot to the state machine, for which its state only has to be put
+// in use, and to send one to a follower.
+func (s *snapshots) Open(string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+	if s.store.NeedsActivate() {
+		p := s.store.Pointer()
+		return raftMeta(&p.Snapshot), installed{}, nil
+	}
+	c, err := s.store.Checkpoint()
+	if err != nil {
+		return nil, nil, err
+	}
+	m := c.Meta()
+	meta := raftMeta(&m)
+	// The receiver insists on it.
+	meta.Size = c.Size()
+	return meta, &checkpointReader{SectionReader: io.NewSectionReader(c, 0, c.Size()), c: c}, nil
+}
+
+// installed stands for the state that the pointer names and that is not in use yet.
+type installed struct{}
+
+// Read implements io.Reader: there is nothing to read.
+func (installed) Read([]byte) (int, error) { return 0, io.EOF }
+
+// Close implements io.Closer.
+func (installed) Close() error { return nil }
+
+// checkpointReader streams a checkpoint, which goes when it is closed.
+type checkpointReader struct {
+	*io.SectionReader
+
+	c *storage.Checkpoint
+}
+
+// Close implements io.Closer.
+func (r *checkpointReader) Close() error { return r.c.Close() }
+
+// activate puts an installed state in use. A checkpoint of the own state is in use already.
+func (s *snapshots) activate(rc io.ReadCloser) error {
+	for {
+		w, ok := rc.(raft.ReadCloserWrapper)
+		if !ok {
+			break
+		}
+		rc = w.WrappedReadCloser()
+	}
+	switch rc.(type) {
+	case installed:
+		return s.store.Activate()
+	case *checkpointReader:
+		return nil
+	default:
+		return fmt.Errorf("restore from a %T", rc)
+	}
+}
+
+// Create implements raft.SnapshotStore. Whether the sink is for a snapshot of the
+// own state or for one of the leader shows when it is used.
+func (s *snapshots) Create(
+	v raft.SnapshotVersion, index, term uint64, c raft.Configuration, confIndex uint64, _ raft.Transport,
+) (raft.SnapshotSink, error) {
+	if v != raft.SnapshotVersionMax {
+		return nil, fmt.Errorf("snapshot version %d, this build knows %d", v, raft.SnapshotVersionMax)
+	}
+	return &sink{s: s, meta: storage.SnapshotMeta{
+		Index: index, Term: term, ConfIndex: confIndex, Conf: raft.EncodeConfiguration(c),
+	}}, nil
+}
+
+// sink is a snapshot in the making.
+type sink struct {
+	s         *snapshots
+	meta      storage.SnapshotMeta
+	install   *storage.Install
+	published bool
+}
+
+// ID implements raft.SnapshotSink.
+func (k *sink) ID() string { return raftMeta(&k.meta).ID }
+
+// Write implements io.Writer: what is written is the checkpoint of another replica.
+func (k *sink) Write(p []byte) (int, error) {
+	if k.install == nil {
+		var err error
+		if k.install, err = k.s.store.BeginInstall(k.meta); err != nil {
+			return 0, err
+		}
+	}
+	return k.install.Write(p)
+}
+
+// Close implements raft.SnapshotSink: an install is verified and becomes the group's state.
+func (k *sink) Close() error {
+	switch {
+	case k.install != nil:
+		return k.install.Commit()
+	case k.published:
+		return nil
+	default:
+		return errors.New("snapshot without content")
+	}
+}
+
+// Cancel implements raft.SnapshotSink.
+func (k *sink) Cancel() error {
+	if k.install == nil {
+		return nil
+	}
+	return k.install.Abort()
+}
+
+// localSnapshot is raft.FSMSnapshot of a state that is its own snapshot.
+type localSnapshot struct{ s *snapshots }
+
+// Persist implements raft.FSMSnapshot: flush, then the pointer. Raft cuts the log afterwards.
+func (l localSnapshot) Persist(rs raft.SnapshotSink) error {
+	k, ok := rs.(*sink)
+	if !ok {
+		return fmt.Errorf("persist to a %T", rs)
+	}
+	// Right after an install the log is empty, and a local snapshot on an empty log
+	// would look at the next start as if the log had been lost.
+	if logged := l.s.logged(); logged < k.meta.Index {
+		return fmt.Errorf("the log ends at %d, before the snapshot at %d", logged, k.meta.Index)
+	}
+	if err := l.s.store.PublishLocal(k.meta); err != nil {
+		return err
+	}
+	k.published = true
+	return nil
+}
+
+// Release implements raft.FSMSnapshot.
+func (localSnapshot) Release() {}
+
+var (
+	_ raft.SnapshotStore = (*snapshots)(nil)
+	_ raft.BatchingFSM   = (*fsm)(nil)
+)

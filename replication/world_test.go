@@ -1,0 +1,237 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/holdfast-mq/holdfast/replication/transport"
+	"github.com/holdfast-mq/holdfast/replication/transport/memnet"
+	"github.com/holdfast-mq/holdfast/storage"
+	"github.com/holdfast-mq/holdfast/storage/seglog"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is a cluster in one bubble of virtual time: the product's hosts, their
+// transport on a network in memory, a crashable disk each.
+type world struct {
+	t      *testing.T
+	fabric *memnet.Fabric
+	nodes  []*node
+	start  time.Time
+	log    *zap.Logger
+}
+
+type node struct {
+	w       *world
+	name    string
+	fs      *vfs.MemFS
+	host    *Host // nil while down
+	planner *planner
+	fatal   chan error
+	boot    int // counts starts
+}
+
+func newWorld(t *testing.T, nodes int) *world {
+	t.Helper()
+	w := &world{t: t, fabric: memnet.New(), start: time.Now(), log: zap.NewNop()}
+	if testing.Verbose() {
+		w.log = zaptest.NewLogger(t, zaptest.Level(zapcore.DebugLevel))
+	}
+	for i := range nodes {
+		w.nodes = append(w.nodes, &node{
+			w: w, name: string(rune('a' + i)), fs: vfs.NewCrashableMem(), fatal: make(chan error, 16),
+		})
+	}
+	return w
+}
+
+func testRetention() Retention {
+	return Retention{
+		MinTrailing: 32, MaxTrailing: 64, TrailingBytes: 32 << 10, LogMaxBytes: 48 << 10,
+		SnapshotAge: 5 * time.Second, SnapshotCheck: 500 * time.Millisecond,
+	}
+}
+
+func (n *node) config() Config {
+	w := n.w
+	return Config{
+		NodeID: n.name, Dir: "data", FS: n.fs, Groups: 1, Timeouts: Local(),
+		Retention: testRetention(), MetaRetention: testRetention(),
+		Log:             seglog.Config{SegmentSize: 64 << 10, SyncPrepare: true, Recycle: 1},
+		Store:           storage.Config{MemTableSize: 64 << 10},
+		MetaSegmentSize: 64 << 10,
+		Transport: transport.Config{
+			Network: w.fabric.Host(n.name), Listen: n.name + ":1",
+			Resolve: func(node string) (string, bool) { return node + ":1", true },
+			AppendTimeout: 2 * time.Second, SnapshotIdle: 2 * time.Second, RestoreTimeout: 5 * time.Second,
+			HandshakeTimeout: time.Second, IdleTimeout: 2 * time.Second,
+		},
+		Handler: func(group uint32) Handler {
+			if group == 1 {
+				return n.planner
+			}
+			return nil
+		},
+		Boottime: func() time.Duration { return time.Hour + time.Since(w.start) },
+		BootID:   "boot",
+		Logger:   w.log.Named(n.name),
+		Fatal: func(err error) {
+			select {
+			case n.fatal <- err:
+			default:
+			}
+		},
+	}
+}
+
+// up starts a node that is down.
+func (n *node) up() {
+	n.w.t.Helper()
+	n.boot++
+	n.planner = newPlanner(fmt.Sprintf("%s%d", n.name, n.boot), func() *storage.Store { return n.host.Group(1).Reader() })
+	h, err := Open(n.w.t.Context(), n.config())
+	if err != nil {
+		n.w.t.Fatalf("start of %s: %v", n.name, err)
+	}
+	n.host = h
+}
+
+// down stops a node cleanly.
+func (n *node) down() {
+	n.w.t.Helper()
+	if n.host == nil {
+		return
+	}
+	h := n.host
+	n.host = nil
+	if err := h.Shutdown(); err != nil {
+		n.w.t.Errorf("shutdown of %s: %v", n.name, err)
+	}
+	n.check()
+}
+
+// check reports what must not have happened on a node.
+func (n *node) check() {
+	n.w.t.Helper()
+	select {
+	case err := <-n.fatal:
+		n.w.t.Errorf("%s: fatal: %v", n.name, err)
+	default:
+	}
+	n.planner.mu.Lock()
+	defer n.planner.mu.Unlock()
+	for _, v := range n.planner.mu.violations {
+		n.w.t.Error(v)
+	}
+}
+
+// cut takes a node's power: what was not synced is lost.
+func (n *node) cut() {
+	n.w.t.Helper()
+	// Nobody hears from it any more before its disk is looked at.
+	n.w.fabric.Crash(n.name)
+	fs := n.fs.CrashClone(vfs.CrashCloneCfg{})
+	n.down()
+	n.fs = fs
+}
+
+func (w *world) down() {
+	for _, n := range w.nodes {
+		n.down()
+	}
+}
+
+// founders starts all nodes and bootstraps a cluster of them.
+func (w *world) found() {
+	w.t.Helper()
+	var founders []Founder
+	for _, n := range w.nodes {
+		n.up()
+		founders = append(founders, Founder{Node: n.name, Incarnation: n.host.Incarnation()})
+	}
+	for _, n := range w.nodes {
+		if err := n.host.Bootstrap(founders); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	defer cancel()
+	if err := w.nodes[0].host.MintCluster(ctx); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// eventually waits for a condition in virtual time.
+func (w *world) eventually(what string, cond func() bool) {
+	w.t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for !cond() {
+		if time.Now().After(deadline) {
+			for _, n := range w.nodes {
+				if n.host != nil {
+					w.t.Logf("%s: %+v", n.name, n.host.Group(1).Status())
+				}
+			}
+			w.t.Fatalf("not within a minute: %s", what)
+		}
+		w.pause(10 * time.Millisecond)
+	}
+}
+
+// pause lets virtual time pass.
+func (w *world) pause(d time.Duration) { <-time.After(d) }
+
+// leader waits for a node that serves group 1.
+func (w *world) leader() *node {
+	w.t.Helper()
+	var leader *node
+	w.eventually("a leader of group 1", func() bool {
+		for _, n := range w.nodes {
+			if n.host != nil && n.host.Group(1).Term() != nil && n.host.Group(1).Term().Check() == nil {
+				leader = n
+				return true
+			}
+		}
+		return false
+	})
+	return leader
+}
+
+// put stores a value, wherever the leader is, until that is acknowledged.
+func (w *world) put(value string) uint64 {
+	w.t.Helper()
+	for {
+		r := &request{value: value, answer: make(chan answer, 1)}
+		if !w.leader().planner.submit(r) {
+			w.pause(10 * time.Millisecond)
+			continue
+		}
+		a := <-r.answer
+		if a.err == nil {
+			return a.seq
+		}
+		if errors.Is(a.err, errUnknown) {
+			w.t.Fatalf("put %q: %v", value, a.err)
+		}
+	}
+}
+
+func bubble(t *testing.T, nodes int, f func(t *testing.T, w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nodes)
+		defer w.down()
+		f(t, w)
+	})
+}
