@@ -73,7 +73,9 @@ func TestAckReply(t *testing.T) {
 
 func TestAppendDelivery(t *testing.T) {
 	t.Parallel()
-	r := AckReply{Stream: "S", Consumer: "C", Delivered: 1, StreamSeq: 2, ConsumerSeq: 3, Timestamp: 4, Pending: 5}
+	r := AckReply{
+		Stream: "S", Consumer: "C", Delivered: 1, StreamSeq: 2, ConsumerSeq: 3, Timestamp: 4, Pending: 5,
+	}
 	got := string(AppendDelivery([]byte("x "), &r, "$KV.b.k"))
 	if want := "x $JS.ACK.S.C.1.2.3.4.5@$KV.b.k"; got != want {
 		t.Errorf("%s, want %s", got, want)
@@ -95,7 +97,9 @@ func TestFlowControl(t *testing.T) {
 			t.Errorf("%s formats to %s", subject, back)
 		}
 	}
-	for _, bad := range []string{"", "$JS.FC.S.C", "$JS.FC.S.C.", "$JS.FC.S.C.x.y", "$JS.FC._.a.S.C.x.y", "$JS.ACK.S.C.x"} {
+	for _, bad := range []string{
+		"", "$JS.FC.S.C", "$JS.FC.S.C.", "$JS.FC.S.C.x.y", "$JS.FC._.a.S.C.x.y", "$JS.ACK.S.C.x",
+	} {
 		if got, ok := ParseFlowControl(bad); ok {
 			t.Errorf("%s: %+v", bad, got)
 		}

@@ -31,6 +31,7 @@ func (c *consumerCheck) start() *Error {
 			return startExtra(policy, "start sequence")
 		}
 		return nil
+	default:
 	}
 	switch {
 	case seq:

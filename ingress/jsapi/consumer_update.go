@@ -66,6 +66,8 @@ func sameTime(a, b *time.Time) bool {
 // CheckWorkQueue judges a consumer against the others of a workqueue stream: 10098 to 10101. For
 // the update of an existing consumer exists is set and only the uniqueness of its filters counts.
 // others are the stream's consumers except the one judged and except direct and sourcing ones.
+//
+//nolint:revive // flag-parameter: exists is a fact from outside, not a mode.
 func CheckWorkQueue(cfg *ConsumerConfig, others iter.Seq[*ConsumerConfig], exists bool) *Error {
 	filters := cfg.Filters()
 	if !exists {

@@ -117,6 +117,11 @@ func (c *consumerCheck) defaults() *Error {
 	if cfg.MaxAckPending == 0 && cfg.AckPolicy != AckNone {
 		cfg.MaxAckPending = leastLimit(DefaultMaxAckPending, c.env.MaxAckPending, c.env.AccountMaxAckPending)
 	}
+	return c.policyDefaults()
+}
+
+func (c *consumerCheck) policyDefaults() *Error {
+	cfg := c.cfg
 	if !cfg.IsPush() && cfg.MaxRequestBatch == 0 && c.env.MaxRequestBatch > 0 {
 		if c.env.Pedantic {
 			return ErrPedantic("max_request_batch must be set if it's JetStream limits are set")

@@ -1,3 +1,4 @@
+//nolint:lll // Bodies are one line, as on the wire.
 package jsapi
 
 import (
@@ -98,7 +99,8 @@ func TestEnums(t *testing.T) {
 		`"limits"`: LimitsPolicy, `"interest"`: InterestPolicy, `"workqueue"`: WorkQueuePolicy,
 		`"old"`: DiscardOld, `"new"`: DiscardNew, `"file"`: FileStorage, `"memory"`: MemoryStorage,
 		`"s2"`: S2Compression, `"default"`: PersistDefault, `"async"`: PersistAsync,
-		`"last"`: DeliverLast, `"by_start_sequence"`: DeliverByStartSequence, `"by_start_time"`: DeliverByStartTime,
+		`"last"`: DeliverLast, `"by_start_sequence"`: DeliverByStartSequence,
+		`"by_start_time"`:    DeliverByStartTime,
 		`"last_per_subject"`: DeliverLastPerSubject, `"undefined"`: DeliverPolicy(99), `"all"`: AckAll,
 		`"explicit"`: AckExplicit, `"flow_control"`: AckFlowControl, `"instant"`: ReplayInstant,
 		`"original"`: ReplayOriginal, `"overflow"`: PriorityOverflow, `"pinned_client"`: PriorityPinnedClient,
@@ -120,8 +122,9 @@ func TestEnums(t *testing.T) {
 	for want, got := range map[string]string{
 		"workqueue": WorkQueuePolicy.String(), "new": DiscardNew.String(), "memory": MemoryStorage.String(),
 		"s2": S2Compression.String(), "async": PersistAsync.String(), "last": DeliverLast.String(),
-		"explicit": AckExplicit.String(), "original": ReplayOriginal.String(), "overflow": PriorityOverflow.String(),
-		"update": ActionUpdate.String(), "unknown": Retention(9).String(),
+		"explicit": AckExplicit.String(), "original": ReplayOriginal.String(),
+		"overflow": PriorityOverflow.String(),
+		"update":   ActionUpdate.String(), "unknown": Retention(9).String(),
 	} {
 		if got != want {
 			t.Errorf("%s, want %s", got, want)

@@ -20,7 +20,8 @@ const MaxHeaderLen = 65535
 // ValidHeader reports whether hdr has the outline of a header block: the version first, an empty
 // line last.
 func ValidHeader(hdr []byte) bool {
-	return bytes.HasPrefix(hdr, []byte(HeaderVersion[:versionLen])) && bytes.HasSuffix(hdr, []byte("\r\n\r\n"))
+	return bytes.HasPrefix(hdr, []byte(HeaderVersion[:versionLen])) &&
+		bytes.HasSuffix(hdr, []byte("\r\n\r\n"))
 }
 
 // HeaderGet returns the value of the first header of that key in a header block. The key counts

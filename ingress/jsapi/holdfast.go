@@ -111,7 +111,8 @@ func StreamAckLevels(cfg *StreamConfig) (AckLevels, *Error) {
 	}
 	if levels.QuorumOnly && levels.Default != LevelQuorum {
 		return AckLevels{}, ErrInvalidConfig(fmt.Sprintf(
-			"stream metadata: %s %q is not possible on a stream with roll-ups or counters, accepted is quorum",
+			"stream metadata: %s %q is not possible on a stream with roll-ups or counters, "+
+				"accepted is quorum",
 			MetaAck, levels.Default))
 	}
 	return levels, nil
@@ -121,6 +122,8 @@ func StreamAckLevels(cfg *StreamConfig) (AckLevels, *Error) {
 // not there; floor is the server's; needQuorum is set for a message that may only be acknowledged
 // by quorum (PublishHeaders.NeedsQuorum). Without a wish the level is the strongest that any rule
 // asks for. An unknown or too weak wish is refused, 10003 with the reason.
+//
+//nolint:revive // flag-parameter: needQuorum is a fact about the message, not a mode.
 func (l AckLevels) Resolve(asked []byte, floor AckLevel, needQuorum bool) (AckLevel, *Error) {
 	least := max(l.Floor, floor, LevelNone)
 	if needQuorum || l.QuorumOnly {

@@ -10,7 +10,7 @@ import (
 
 func TestAckLevel(t *testing.T) {
 	t.Parallel()
-	if !(LevelUnset < LevelNone && LevelNone < LevelLeader && LevelLeader < LevelQuorum) {
+	if LevelUnset >= LevelNone || LevelNone >= LevelLeader || LevelLeader >= LevelQuorum {
 		t.Error("the levels are out of order")
 	}
 	for _, l := range []AckLevel{LevelNone, LevelLeader, LevelQuorum} {
@@ -53,7 +53,8 @@ func TestStreamAckLevels(t *testing.T) {
 	}{
 		{name: "nothing said", want: AckLevels{Default: LevelQuorum, Floor: LevelNone}},
 		{
-			name: "both", cfg: StreamConfig{Metadata: meta{MetaAck: "leader", MetaMinAck: "leader", "other": "x"}},
+			name: "both",
+			cfg:  StreamConfig{Metadata: meta{MetaAck: "leader", MetaMinAck: "leader", "other": "x"}},
 			want: AckLevels{Default: LevelLeader, Floor: LevelLeader},
 		},
 		{
@@ -70,20 +71,24 @@ func TestStreamAckLevels(t *testing.T) {
 		},
 		{
 			name: "unknown value", cfg: StreamConfig{Metadata: meta{MetaAck: "all"}},
-			text: `stream metadata "holdfast.ack": unknown ack level "all", accepted are quorum, leader, none`,
+			text: `stream metadata "holdfast.ack": unknown ack level "all", ` +
+				`accepted are quorum, leader, none`,
 		},
 		{
 			name: "unknown floor", cfg: StreamConfig{Metadata: meta{MetaMinAck: ""}},
-			text: `stream metadata "holdfast.min_ack": unknown ack level "", accepted are quorum, leader, none`,
+			text: `stream metadata "holdfast.min_ack": unknown ack level "", ` +
+				`accepted are quorum, leader, none`,
 		},
 		{
-			name: "below its own floor", cfg: StreamConfig{Metadata: meta{MetaAck: "none", MetaMinAck: "leader"}},
+			name: "below its own floor",
+			cfg:  StreamConfig{Metadata: meta{MetaAck: "none", MetaMinAck: "leader"}},
 			text: `stream metadata: holdfast.ack "none" is weaker than holdfast.min_ack "leader"`,
 		},
 		{
-			name: "weak with roll-ups", cfg: StreamConfig{AllowRollup: true, Metadata: meta{MetaAck: "leader"}},
-			text: `stream metadata: holdfast.ack "leader" is not possible on a stream with roll-ups or counters, ` +
-				`accepted is quorum`,
+			name: "weak with roll-ups",
+			cfg:  StreamConfig{AllowRollup: true, Metadata: meta{MetaAck: "leader"}},
+			text: `stream metadata: holdfast.ack "leader" is not possible on a stream with roll-ups ` +
+				`or counters, accepted is quorum`,
 		},
 	} {
 		got, err := StreamAckLevels(&tc.cfg)
@@ -116,34 +121,48 @@ func TestResolveAckLevel(t *testing.T) {
 	}{
 		{name: "default", levels: AckLevels{Default: LevelQuorum}, want: LevelQuorum},
 		{name: "weak default", levels: AckLevels{Default: LevelNone}, want: LevelNone},
-		{name: "default raised by the server", levels: AckLevels{Default: LevelNone}, floor: LevelLeader, want: LevelLeader},
-		{name: "default raised by need", levels: AckLevels{Default: LevelNone}, need: true, want: LevelQuorum},
+		{
+			name: "default raised by the server", levels: AckLevels{Default: LevelNone},
+			floor: LevelLeader, want: LevelLeader,
+		},
+		{
+			name: "default raised by need", levels: AckLevels{Default: LevelNone}, need: true,
+			want: LevelQuorum,
+		},
 		{name: "asked", levels: AckLevels{Default: LevelQuorum}, asked: "none", want: LevelNone},
-		{name: "stronger than needed", levels: AckLevels{Default: LevelNone}, asked: "quorum", want: LevelQuorum},
+		{
+			name: "stronger than needed", levels: AckLevels{Default: LevelNone}, asked: "quorum",
+			want: LevelQuorum,
+		},
 		{
 			name: "unknown", levels: AckLevels{Default: LevelQuorum}, asked: "two",
 			text: `Holdfast-Ack: unknown ack level "two", accepted are quorum, leader, none`,
 		},
 		{
-			name: "below the stream's floor", levels: AckLevels{Default: LevelQuorum, Floor: LevelLeader}, asked: "none",
+			name:   "below the stream's floor",
+			levels: AckLevels{Default: LevelQuorum, Floor: LevelLeader}, asked: "none",
 			text: `Holdfast-Ack: level "none" is weaker than the "leader" that this message needs`,
 		},
 		{
-			name: "below the server's floor", levels: AckLevels{Default: LevelQuorum}, asked: "leader", floor: LevelQuorum,
+			name: "below the server's floor", levels: AckLevels{Default: LevelQuorum}, asked: "leader",
+			floor: LevelQuorum,
+			text:  `Holdfast-Ack: level "leader" is weaker than the "quorum" that this message needs`,
+		},
+		{
+			name: "too weak for the headers", levels: AckLevels{Default: LevelQuorum}, asked: "leader",
+			need: true,
 			text: `Holdfast-Ack: level "leader" is weaker than the "quorum" that this message needs`,
 		},
 		{
-			name: "too weak for the headers", levels: AckLevels{Default: LevelQuorum}, asked: "leader", need: true,
-			text: `Holdfast-Ack: level "leader" is weaker than the "quorum" that this message needs`,
-		},
-		{
-			name: "too weak for the stream", levels: AckLevels{Default: LevelQuorum, QuorumOnly: true}, asked: "leader",
-			text: `Holdfast-Ack: level "leader" is weaker than the "quorum" that this message needs`,
+			name: "too weak for the stream", levels: AckLevels{Default: LevelQuorum, QuorumOnly: true},
+			asked: "leader",
+			text:  `Holdfast-Ack: level "leader" is weaker than the "quorum" that this message needs`,
 		},
 	} {
 		got, err := tc.levels.Resolve([]byte(tc.asked), tc.floor, tc.need)
 		if tc.text != "" {
-			if diff := cmp.Diff(&Error{Code: 400, ErrCode: CodeBadRequest, Description: tc.text}, err); diff != "" {
+			want := &Error{Code: 400, ErrCode: CodeBadRequest, Description: tc.text}
+			if diff := cmp.Diff(want, err); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.name, diff)
 			}
 			continue
@@ -159,7 +178,8 @@ func TestConsumerMetadata(t *testing.T) {
 	env := &ConsumerEnv{Stream: &StreamConfig{Name: "S", Replicas: 1}}
 	cfg := &ConsumerConfig{Metadata: map[string]string{"holdfast.ack": "quorum"}}
 	_, err := CheckConsumerConfig(cfg, env)
-	want := ErrInvalidConfig(`consumer metadata "holdfast.ack": unknown key, consumers have no holdfast.* keys`)
+	want := ErrInvalidConfig(
+		`consumer metadata "holdfast.ack": unknown key, consumers have no holdfast.* keys`)
 	if diff := cmp.Diff(want, err); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

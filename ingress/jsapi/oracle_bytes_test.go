@@ -1,3 +1,4 @@
+//nolint:lll // Bodies are one line, as on the wire.
 package jsapi
 
 import (
@@ -15,7 +16,9 @@ import (
 func TestOracleEmptyRequest(t *testing.T) {
 	t.Parallel()
 	o := newOracle(t)
-	for _, body := range []string{"", "{}", " {} ", "{ }", " ", "\r\n", "null", "[]", "x", `{"a":1}`, "{", `""`, "0"} {
+	for _, body := range []string{
+		"", "{}", " {} ", "{ }", " ", "\r\n", "null", "[]", "x", `{"a":1}`, "{", `""`, "0",
+	} {
 		o.createOrigins(`{"name":"S"}`)
 		theirs := decodeAnswer(t, o.call("STREAM.DELETE.S", body))
 		want := theirs.Error == nil
@@ -44,11 +47,17 @@ func TestOracleResponseBytes(t *testing.T) {
 		{"STREAM.CREATE.S", `{"name":"S","subjects":["s.>"],"allow_direct":true}`, &StreamCreateResponse{}},
 		{"STREAM.CREATE.S", `{"name":"S","subjects":["t"]}`, &StreamCreateResponse{}},
 		{"STREAM.CREATE.M", `{"name":"M","mirror":{"name":"S"}}`, &StreamCreateResponse{}},
-		{"STREAM.CREATE.A", `{"name":"A","sources":[{"name":"S","subject_transforms":[{"src":"s.>","dest":"x.>"}]}]}`,
-			&StreamCreateResponse{}},
-		{"STREAM.UPDATE.S", `{"name":"S","subjects":["s.>"],"description":"<&>","allow_direct":true}`,
-			&StreamUpdateResponse{}},
-		{"PUB", "s.a", nil}, {"PUB", "s.b", nil}, {"PUB", "s.c", nil},
+		{
+			"STREAM.CREATE.A", `{"name":"A","sources":[{"name":"S","subject_transforms":[{"src":"s.>","dest":"x.>"}]}]}`,
+			&StreamCreateResponse{},
+		},
+		{
+			"STREAM.UPDATE.S", `{"name":"S","subjects":["s.>"],"description":"<&>","allow_direct":true}`,
+			&StreamUpdateResponse{},
+		},
+		{"PUB", "s.a", nil},
+		{"PUB", "s.b", nil},
+		{"PUB", "s.c", nil},
 		{"STREAM.MSG.GET.S", `{"seq":2}`, &MsgGetResponse{}},
 		{"STREAM.MSG.GET.S", `{"seq":9}`, &MsgGetResponse{}},
 		{"STREAM.MSG.DELETE.S", `{"seq":2}`, &SuccessResponse{}},
@@ -59,11 +68,16 @@ func TestOracleResponseBytes(t *testing.T) {
 		{"STREAM.INFO.X", "", &StreamInfoResponse{}},
 		{"CONSUMER.NAMES.S", "", &ConsumerNamesResponse{}},
 		{"CONSUMER.LIST.S", "", &ConsumerListResponse{}},
-		{"CONSUMER.CREATE.S.C", `{"stream_name":"S","config":{"durable_name":"C","ack_policy":"explicit"}}`,
-			&ConsumerResponse{}},
+		{
+			"CONSUMER.CREATE.S.C", `{"stream_name":"S","config":{"durable_name":"C","ack_policy":"explicit"}}`,
+			&ConsumerResponse{},
+		},
 		{"CONSUMER.CREATE.S.P", `{"stream_name":"S","config":{"name":"P","ack_policy":"explicit",` +
 			`"priority_policy":"pinned_client","priority_groups":["g"],"metadata":{"k":"v"}}}`, &ConsumerResponse{}},
-		{"CONSUMER.CREATE.S.Q", `{"stream_name":"S","config":{"name":"Q","deliver_subject":"d"}}`, &ConsumerResponse{}},
+		{
+			"CONSUMER.CREATE.S.Q", `{"stream_name":"S","config":{"name":"Q","deliver_subject":"d"}}`,
+			&ConsumerResponse{},
+		},
 		{"NEXT", "S.C", nil},
 		{"CONSUMER.INFO.S.C", "", &ConsumerResponse{}},
 		{"CONSUMER.INFO.S.P", "", &ConsumerResponse{}},

@@ -1,3 +1,4 @@
+//nolint:lll // Bodies are one line, as on the wire.
 package jsapi
 
 import (
@@ -54,8 +55,10 @@ func consumerCases() []consumerCase {
 		`"max_expires":999999`, `"max_expires":1000000`, `"max_batch":5,"max_bytes":7`,
 		`"max_waiting":5`,
 		`"headers_only":true`,
-		`"deliver_subject":"d"`, `"deliver_subject":"d.*"`, `"deliver_subject":"d..e"`, `"deliver_subject":"a.b"`,
-		`"deliver_subject":"d","deliver_group":"g"`, `"deliver_subject":"_R_.x"`, `"deliver_subject":"$JS.API.INFO"`,
+		`"deliver_subject":"d"`, `"deliver_subject":"d.*"`, `"deliver_subject":"d..e"`,
+		`"deliver_subject":"a.b"`,
+		`"deliver_subject":"d","deliver_group":"g"`, `"deliver_subject":"_R_.x"`,
+		`"deliver_subject":"$JS.API.INFO"`,
 		`"deliver_subject":"$JS.x.API.INFO"`, `"deliver_subject":"$JS.ACK.x"`, `"deliver_subject":"$JS.x.y"`,
 		`"deliver_subject":"d","max_waiting":5`,
 		`"deliver_subject":"d","max_ack_pending":5`,
@@ -72,9 +75,11 @@ func consumerCases() []consumerCase {
 		`"filter_subject":"a.x"`, `"filter_subject":"zzz"`, `"filter_subject":"a..x"`,
 		`"filter_subject":"a.x","filter_subjects":["a.y"]`,
 		`"filter_subjects":["a.x","a.y"]`, `"filter_subjects":["a.x",""]`, `"filter_subjects":["a.x","a..y"]`,
-		`"filter_subjects":["a.*","a.y"]`, `"filter_subjects":["a.y","a.*"]`, `"filter_subjects":["a.*.b","a.b.*"]`,
+		`"filter_subjects":["a.*","a.y"]`, `"filter_subjects":["a.y","a.*"]`,
+		`"filter_subjects":["a.*.b","a.b.*"]`,
 		`"filter_subjects":["a.x","a.x"]`, `"filter_subjects":[]`,
-		`"sample_freq":"50"`, `"sample_freq":"50%"`, `"sample_freq":"x"`, `"sample_freq":"%"`, `"sample_freq":"5.5"`,
+		`"sample_freq":"50"`, `"sample_freq":"50%"`, `"sample_freq":"x"`, `"sample_freq":"%"`,
+		`"sample_freq":"5.5"`,
 		`"priority_policy":"overflow"`, `"priority_policy":"overflow","priority_groups":["g"]`,
 		`"priority_policy":"overflow","priority_groups":[""]`,
 		`"priority_policy":"overflow","priority_groups":["g h"]`,
@@ -91,7 +96,9 @@ func consumerCases() []consumerCase {
 	} {
 		cases = append(cases, c(cfg))
 	}
-	for _, p := range []string{"all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject"} {
+	for _, p := range []string{
+		"all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject",
+	} {
 		for _, extra := range []string{
 			``, `,"opt_start_seq":5`, `,"opt_start_time":"2026-01-02T03:04:05.678Z"`,
 			`,"opt_start_seq":5,"opt_start_time":"2026-01-02T03:04:05Z"`, `,"filter_subject":"a.*"`,
@@ -114,7 +121,11 @@ func consumerCases() []consumerCase {
 // formCases are about subject and body, not about the configuration.
 func formCases() []consumerCase {
 	return []consumerCase{
-		{body: ``}, {body: `{}`}, {body: `{`}, {body: `[]`}, {body: `x`},
+		{body: ``},
+		{body: `{}`},
+		{body: `{`},
+		{body: `[]`},
+		{body: `x`},
 		{body: `{"stream_name":"T","config":{}}`},
 		{body: `{"stream_name":"S","config":{},"action":"foo"}`},
 		{body: `{"stream_name":"S","config":{},"action":"create"}`},
@@ -181,7 +192,8 @@ func TestOracleConsumerCreate(t *testing.T) {
 	o := newOracle(t)
 	for _, extra := range []string{
 		``, `,"retention":"workqueue"`, `,"retention":"interest"`,
-		`,"consumer_limits":{"inactive_threshold":3000000000,"max_ack_pending":4}`, `,"max_msgs_per_subject":1`,
+		`,"consumer_limits":{"inactive_threshold":3000000000,"max_ack_pending":4}`,
+		`,"max_msgs_per_subject":1`,
 	} {
 		streams := o.createOrigins(`{"name":"S","subjects":["a.>"]` + extra + `}`)
 		for _, tc := range consumerCases() {
@@ -241,21 +253,39 @@ func TestOracleConsumerRandom(t *testing.T) {
 func randomConsumer(rnd *rand.Rand) string {
 	var fields []string
 	for _, choices := range [][]string{
-		{`"durable_name":"C"`}, {`"ack_policy":"explicit"`, `"ack_policy":"all"`, `"ack_policy":"flow_control"`},
-		{`"deliver_policy":"last"`, `"deliver_policy":"by_start_sequence"`, `"deliver_policy":"last_per_subject"`},
-		{`"opt_start_seq":4`}, {`"opt_start_time":"2026-01-02T03:04:05Z"`},
-		{`"ack_wait":5000000000`, `"ack_wait":-5`}, {`"max_deliver":2`, `"max_deliver":-7`},
-		{`"backoff":[5,6,7]`, `"backoff":[-1]`}, {`"filter_subject":"a.x"`, `"filter_subject":"a..x"`},
+		{`"durable_name":"C"`},
+		{`"ack_policy":"explicit"`, `"ack_policy":"all"`, `"ack_policy":"flow_control"`},
+		{
+			`"deliver_policy":"last"`, `"deliver_policy":"by_start_sequence"`,
+			`"deliver_policy":"last_per_subject"`,
+		},
+		{`"opt_start_seq":4`},
+		{`"opt_start_time":"2026-01-02T03:04:05Z"`},
+		{`"ack_wait":5000000000`, `"ack_wait":-5`},
+		{`"max_deliver":2`, `"max_deliver":-7`},
+		{`"backoff":[5,6,7]`, `"backoff":[-1]`},
+		{`"filter_subject":"a.x"`, `"filter_subject":"a..x"`},
 		{`"filter_subjects":["a.b","a.c"]`, `"filter_subjects":["a.b","a.*"]`, `"filter_subjects":["",".."]`},
-		{`"rate_limit_bps":4`}, {`"sample_freq":"x"`, `"sample_freq":"10"`}, {`"max_waiting":4`, `"max_waiting":-1`},
-		{`"max_ack_pending":4`, `"max_ack_pending":-4`, `"max_ack_pending":9`}, {`"flow_control":true`},
-		{`"headers_only":true`}, {`"max_batch":4`, `"max_batch":-4`}, {`"max_expires":4`, `"max_expires":-4`},
-		{`"deliver_subject":"d"`, `"deliver_subject":"a.x"`, `"deliver_subject":"d.*"`}, {`"deliver_group":"g"`},
+		{`"rate_limit_bps":4`},
+		{`"sample_freq":"x"`, `"sample_freq":"10"`},
+		{`"max_waiting":4`, `"max_waiting":-1`},
+		{`"max_ack_pending":4`, `"max_ack_pending":-4`, `"max_ack_pending":9`},
+		{`"flow_control":true`},
+		{`"headers_only":true`},
+		{`"max_batch":4`, `"max_batch":-4`},
+		{`"max_expires":4`, `"max_expires":-4`},
+		{`"deliver_subject":"d"`, `"deliver_subject":"a.x"`, `"deliver_subject":"d.*"`},
+		{`"deliver_group":"g"`},
 		{`"idle_heartbeat":5`, `"idle_heartbeat":1000000000`, `"idle_heartbeat":-5`},
-		{`"inactive_threshold":5000000000`, `"inactive_threshold":-5`}, {`"num_replicas":1`, `"num_replicas":-1`},
-		{`"mem_storage":true`}, {`"direct":true`}, {`"metadata":{"a":"b"}`}, {`"pause_until":"2036-01-01T00:00:00Z"`},
+		{`"inactive_threshold":5000000000`, `"inactive_threshold":-5`},
+		{`"num_replicas":1`, `"num_replicas":-1`},
+		{`"mem_storage":true`},
+		{`"direct":true`},
+		{`"metadata":{"a":"b"}`},
+		{`"pause_until":"2036-01-01T00:00:00Z"`},
 		{`"priority_groups":["g"]`, `"priority_groups":["g h"]`},
-		{`"priority_policy":"overflow"`, `"priority_policy":"pinned_client"`}, {`"priority_timeout":5`},
+		{`"priority_policy":"overflow"`, `"priority_policy":"pinned_client"`},
+		{`"priority_timeout":5`},
 	} {
 		if rnd.IntN(6) == 0 {
 			fields = append(fields, choices[rnd.IntN(len(choices))])
@@ -279,7 +309,10 @@ func TestOracleConsumerUpdate(t *testing.T) {
 		{pull, pull + `,"description":"x","ack_wait":5000000000,"max_deliver":7,"max_ack_pending":9`},
 		{pull, pull + `,"deliver_policy":"new"`},
 		{pull, pull + `,"mem_storage":true`},
-		{pull + `,"deliver_policy":"by_start_sequence","opt_start_seq":5`, pull + `,"deliver_policy":"by_start_sequence","opt_start_seq":6`},
+		{
+			pull + `,"deliver_policy":"by_start_sequence","opt_start_seq":5`,
+			pull + `,"deliver_policy":"by_start_sequence","opt_start_seq":6`,
+		},
 		{
 			pull + `,"deliver_policy":"by_start_time","opt_start_time":"2026-01-01T00:00:00Z"`,
 			pull + `,"deliver_policy":"by_start_time","opt_start_time":"2026-01-01T01:00:00+01:00"`,
@@ -298,7 +331,10 @@ func TestOracleConsumerUpdate(t *testing.T) {
 		{push, `"durable_name":"C","ack_policy":"explicit","deliver_subject":"e"`},
 		{pull, pull + `,"max_waiting":7`},
 		{pull, pull + `,"backoff":[1,2],"max_deliver":1`},
-		{pull, pull + `,"filter_subjects":["a.b","a.c"],"metadata":{"x":"y"},"inactive_threshold":9000000000`},
+		{
+			pull,
+			pull + `,"filter_subjects":["a.b","a.c"],"metadata":{"x":"y"},"inactive_threshold":9000000000`,
+		},
 		{pull, pull + `,"pause_until":"2036-01-01T00:00:00Z"`},
 		{pull, pull + `,"priority_policy":"overflow","priority_groups":["g"]`},
 		{pull, pull + `,"num_replicas":1`},

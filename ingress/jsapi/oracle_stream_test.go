@@ -1,3 +1,4 @@
+//nolint:lll // Bodies are one line, as on the wire.
 package jsapi
 
 import (
@@ -290,24 +291,42 @@ func randomStream(rnd *rand.Rand) string {
 	fields := []string{`"name":"S"`}
 	for _, choices := range [][]string{
 		{`"retention":"interest"`, `"retention":"workqueue"`},
-		{`"discard":"new"`}, {`"storage":"memory"`},
+		{`"discard":"new"`},
+		{`"storage":"memory"`},
 		{`"max_age":1000000000`, `"max_age":5`, `"max_age":-1`},
 		{`"duplicate_window":500000000`, `"duplicate_window":5000000000`, `"duplicate_window":5`},
-		{`"max_msgs":5`, `"max_msgs":-2`}, {`"max_bytes":-2`}, {`"max_msgs_per_subject":1`},
+		{`"max_msgs":5`, `"max_msgs":-2`},
+		{`"max_bytes":-2`},
+		{`"max_msgs_per_subject":1`},
 		{`"max_msg_size":5`, `"max_msg_size":50`},
 		{`"num_replicas":3`, `"num_replicas":9`, `"num_replicas":-3`},
-		{`"deny_purge":true`}, {`"deny_delete":true`}, {`"allow_rollup_hdrs":true`},
-		{`"allow_msg_ttl":true`}, {`"subject_delete_marker_ttl":1000000000`, `"subject_delete_marker_ttl":3`},
-		{`"allow_msg_counter":true`}, {`"allow_atomic":true`}, {`"allow_batched":true`},
-		{`"allow_msg_schedules":true`}, {`"persist_mode":"async"`}, {`"discard_new_per_subject":true`},
-		{`"subjects":["a","b.>"]`, `"subjects":["a.*","a.b"]`, `"subjects":["$JS.API.>"]`, `"subjects":["origin.x"]`},
+		{`"deny_purge":true`},
+		{`"deny_delete":true`},
+		{`"allow_rollup_hdrs":true`},
+		{`"allow_msg_ttl":true`},
+		{`"subject_delete_marker_ttl":1000000000`, `"subject_delete_marker_ttl":3`},
+		{`"allow_msg_counter":true`},
+		{`"allow_atomic":true`},
+		{`"allow_batched":true`},
+		{`"allow_msg_schedules":true`},
+		{`"persist_mode":"async"`},
+		{`"discard_new_per_subject":true`},
+		{
+			`"subjects":["a","b.>"]`, `"subjects":["a.*","a.b"]`, `"subjects":["$JS.API.>"]`,
+			`"subjects":["origin.x"]`,
+		},
 		{`"mirror":{"name":"ORIGIN"}`, `"mirror":{"name":"DIRECT"}`, `"mirror":{"name":"a.b"}`},
 		{`"sources":[{"name":"ORIGIN"}]`, `"sources":[{"name":"a b"}]`},
 		{`"subject_transform":{"src":"a","dest":"c"}`, `"subject_transform":{"src":"a.*","dest":"c.$3"}`},
 		{`"republish":{"dest":"r.>"}`, `"republish":{"src":"a","dest":"a"}`},
 		{`"placement":{"preferred":"x"}`, `"placement":{}`},
-		{`"first_seq":5`}, {`"mirror_direct":true`}, {`"allow_direct":true`}, {`"sealed":true`},
-		{`"no_ack":true`}, {`"pedantic":true`}, {`"metadata":{"a":"b"}`},
+		{`"first_seq":5`},
+		{`"mirror_direct":true`},
+		{`"allow_direct":true`},
+		{`"sealed":true`},
+		{`"no_ack":true`},
+		{`"pedantic":true`},
+		{`"metadata":{"a":"b"}`},
 	} {
 		if rnd.IntN(6) == 0 {
 			fields = append(fields, choices[rnd.IntN(len(choices))])
@@ -346,7 +365,10 @@ func TestOracleStreamUpdate(t *testing.T) {
 		{base(``), base(`,"mirror":{"name":"ORIGIN"}`)},
 		{`{"name":"S","mirror":{"name":"ORIGIN"}}`, base(``)},
 		{`{"name":"S","mirror":{"name":"ORIGIN"}}`, `{"name":"S","mirror":{"name":"DIRECT"}}`},
-		{`{"name":"S","mirror":{"name":"ORIGIN"}}`, `{"name":"S","mirror":{"name":"ORIGIN"},"description":"x"}`},
+		{
+			`{"name":"S","mirror":{"name":"ORIGIN"}}`,
+			`{"name":"S","mirror":{"name":"ORIGIN"},"description":"x"}`,
+		},
 		{base(``), `{"name":"S","subjects":["origin.x"]}`},
 		{base(``), `{"name":"S","subjects":["b","c.*"],"max_msgs":7,"allow_direct":true}`},
 		{base(`,"first_seq":5`), base(`,"first_seq":9`)},

@@ -1,6 +1,8 @@
+//nolint:lll // Bodies are one line, as on the wire.
 package jsapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"testing"
@@ -73,17 +75,35 @@ func TestOraclePubAck(t *testing.T) {
 	}{
 		{subject: "s.1", body: "x", want: ack(PubAck{Stream: "S", Seq: 1})},
 		{subject: "s.1", headers: []string{HdrMsgID, "m1"}, want: ack(PubAck{Stream: "S", Seq: 2})},
-		{subject: "s.1", headers: []string{HdrMsgID, "m1"}, want: ack(PubAck{Stream: "S", Seq: 2, Duplicate: true})},
-		{subject: "s.1", headers: []string{HdrExpectedLastSeq, "9"}, want: refused("S", ErrWrongLastSequence(2))},
-		{subject: "s.1", headers: []string{HdrExpectedLastSeq, "x"}, want: refused("S", ErrWrongLastSequence(2))},
+		{
+			subject: "s.1", headers: []string{HdrMsgID, "m1"},
+			want: ack(PubAck{Stream: "S", Seq: 2, Duplicate: true}),
+		},
+		{
+			subject: "s.1", headers: []string{HdrExpectedLastSeq, "9"},
+			want: refused("S", ErrWrongLastSequence(2)),
+		},
+		{
+			subject: "s.1", headers: []string{HdrExpectedLastSeq, "x"},
+			want: refused("S", ErrWrongLastSequence(2)),
+		},
 		{subject: "s.1", headers: []string{HdrExpectedLastSeq, ""}, want: ack(PubAck{Stream: "S", Seq: 3})},
-		{subject: "s.2", headers: []string{HdrExpectedLastSubjectSeq, "9"}, want: refused("S", ErrWrongLastSequence(0))},
+		{
+			subject: "s.2", headers: []string{HdrExpectedLastSubjectSeq, "9"},
+			want: refused("S", ErrWrongLastSequence(0)),
+		},
 		{
 			subject: "s.1", headers: []string{HdrExpectedLastSubject, "s.1"},
 			want: refused("S", NewError(CodeStreamExpectedLastSeqPerSubjectInvalid)),
 		},
-		{subject: "s.1", headers: []string{HdrExpectedLastMsgID, "zz"}, want: refused("S", ErrWrongLastMsgID(""))},
-		{subject: "s.1", headers: []string{HdrExpectedStream, "Z"}, want: refused("S", NewError(CodeStreamNotMatch))},
+		{
+			subject: "s.1", headers: []string{HdrExpectedLastMsgID, "zz"},
+			want: refused("S", ErrWrongLastMsgID("")),
+		},
+		{
+			subject: "s.1", headers: []string{HdrExpectedStream, "Z"},
+			want: refused("S", NewError(CodeStreamNotMatch)),
+		},
 		{
 			subject: "s.1", headers: []string{HdrRollup, "sub"},
 			want: refused("S", NewError(CodeStreamRollupFailed, "rollup not permitted")),
@@ -96,9 +116,18 @@ func TestOraclePubAck(t *testing.T) {
 			subject: "s.1", headers: []string{HdrStreamSource, "o 1"},
 			want: refused("S", NewError(CodeMessageSourceHdrNotAllowed)),
 		},
-		{subject: "count.1", headers: []string{HdrIncr, "+3"}, want: ack(PubAck{Stream: "COUNT", Seq: 1, Value: "3"})},
-		{subject: "count.1", headers: []string{HdrIncr, "-1"}, want: ack(PubAck{Stream: "COUNT", Seq: 2, Value: "2"})},
-		{subject: "count.1", headers: []string{HdrIncr, "x"}, want: refused("COUNT", NewError(CodeMessageIncrInvalid))},
+		{
+			subject: "count.1", headers: []string{HdrIncr, "+3"},
+			want: ack(PubAck{Stream: "COUNT", Seq: 1, Value: "3"}),
+		},
+		{
+			subject: "count.1", headers: []string{HdrIncr, "-1"},
+			want: ack(PubAck{Stream: "COUNT", Seq: 2, Value: "2"}),
+		},
+		{
+			subject: "count.1", headers: []string{HdrIncr, "x"},
+			want: refused("COUNT", NewError(CodeMessageIncrInvalid)),
+		},
 		{subject: "count.1", want: refused("COUNT", NewError(CodeMessageIncrMissing))},
 		{subject: "batch.1", headers: []string{HdrBatchID, "b", HdrBatchSeq, "1"}, want: []byte{}},
 		{
@@ -127,7 +156,8 @@ func TestOraclePubAck(t *testing.T) {
 	}
 	// Every TTL that we refuse is refused, and the other way round.
 	for _, value := range []string{
-		"", "1", "60", "1s", "999ms", "1500ms", "never", "Never", "0", "0s", "-1", "-1s", "x", "5x", "1.5", "1e3",
+		"", "1", "60", "1s", "999ms", "1500ms", "never", "Never", "0", "0s", "-1", "-1s", "x", "5x",
+		"1.5", "1e3",
 	} {
 		msg := nats.NewMsg("s.ttl")
 		msg.Header[HdrTTL] = []string{value}
@@ -154,7 +184,7 @@ func FuzzJSONString(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := appendJSONString(nil, s); string(got) != string(want) {
+		if got := appendJSONString(nil, s); !bytes.Equal(got, want) {
 			t.Errorf("%q: %s, want %s", s, got, want)
 		}
 		e := &Error{Code: 400, ErrCode: 10001, Description: s}
@@ -162,7 +192,7 @@ func FuzzJSONString(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := e.AppendJSON(nil); string(got) != string(want) {
+		if got := e.AppendJSON(nil); !bytes.Equal(got, want) {
 			t.Errorf("%s, want %s", got, want)
 		}
 	})
@@ -245,7 +275,13 @@ func TestRequestBodies(t *testing.T) {
 func TestPage(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ total, offset, from, to int }{
-		{0, 0, 0, 0}, {10, 0, 0, 4}, {10, 4, 4, 8}, {10, 8, 8, 10}, {10, 10, 10, 10}, {10, 99, 10, 10}, {10, -5, 0, 4},
+		{0, 0, 0, 0},
+		{10, 0, 0, 4},
+		{10, 4, 4, 8},
+		{10, 8, 8, 10},
+		{10, 10, 10, 10},
+		{10, 99, 10, 10},
+		{10, -5, 0, 4},
 	} {
 		p, from, to := Page(tc.total, tc.offset, 4)
 		if p != (Paged{Total: tc.total, Offset: tc.from, Limit: 4}) || from != tc.from || to != tc.to {

@@ -56,12 +56,13 @@ func ParseNextRequest(body []byte) (NextRequest, error) {
 func parseNextJSON(body []byte) (NextRequest, error) {
 	// The type's name is JetStream's: it shows in the error's text.
 	type JSApiConsumerGetNextRequest struct {
+		PriorityGroup
+
 		Expires   time.Duration `json:"expires,omitempty"`
 		Batch     int           `json:"batch,omitempty"`
 		MaxBytes  int           `json:"max_bytes,omitempty"`
 		NoWait    bool          `json:"no_wait,omitempty"`
 		Heartbeat time.Duration `json:"idle_heartbeat,omitempty"`
-		PriorityGroup
 	}
 	var req JSApiConsumerGetNextRequest
 	if err := json.Unmarshal(body, &req); err != nil {

@@ -1,3 +1,4 @@
+//nolint:lll // Bodies are one line, as on the wire.
 package jsapi
 
 import (
@@ -24,7 +25,8 @@ func TestParseNextRequest(t *testing.T) {
 			Batch: 2, Expires: 300 * time.Millisecond, HasPriority: true,
 		},
 		`{"batch":9,"max_bytes":1024,"no_wait":true,"expires":2000000000,"idle_heartbeat":1000000000,"foo":[1]}`: {
-			Batch: 9, MaxBytes: 1024, NoWait: true, Expires: 2 * time.Second, Heartbeat: time.Second, HasPriority: true,
+			Batch: 9, MaxBytes: 1024, NoWait: true, Expires: 2 * time.Second, Heartbeat: time.Second,
+			HasPriority: true,
 		},
 		`{"batch":1,"group":"g","min_pending":3,"min_ack_pending":4,"id":"i","priority":5}`: {
 			Batch: 1, HasPriority: true,
@@ -112,7 +114,8 @@ func TestParseAck(t *testing.T) {
 		}
 	}
 	for kind, want := range map[AckKind]string{
-		AckAck: "+ACK", AckNak: "-NAK", AckProgress: "+WPI", AckNext: "+NXT", AckTerm: "+TERM", AckUnknown: "unknown",
+		AckAck: "+ACK", AckNak: "-NAK", AckProgress: "+WPI", AckNext: "+NXT", AckTerm: "+TERM",
+		AckUnknown: "unknown",
 	} {
 		if got := kind.String(); got != want {
 			t.Errorf("%d is %s", kind, got)
@@ -151,7 +154,9 @@ func FuzzParseAck(f *testing.F) {
 }
 
 func FuzzParseNextRequest(f *testing.F) {
-	for _, s := range []string{"", "5", `{"batch":2,"expires":300000000}`, `{"group":"g","priority":3}`, "x", "{"} {
+	for _, s := range []string{
+		"", "5", `{"batch":2,"expires":300000000}`, `{"group":"g","priority":3}`, "x", "{",
+	} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {

@@ -66,7 +66,8 @@ func TestParseRequest(t *testing.T) {
 func TestParseRequestNoReply(t *testing.T) {
 	t.Parallel()
 	for _, subject := range []string{
-		"", "$JS", "$JS.API", "$JS.API.", "$JS.APIX.INFO", "$JS.API.INFO.X", "$JS.API.INFOX", "$JS.d.API.INFO",
+		"", "$JS", "$JS.API", "$JS.API.", "$JS.APIX.INFO", "$JS.API.INFO.X", "$JS.API.INFOX",
+		"$JS.d.API.INFO",
 		"$JS.API.STREAM", "$JS.API.STREAM.CREATE", "$JS.API.STREAM.CREATE.", "$JS.API.STREAM.CREATE.A.B",
 		"$JS.API.STREAM.FOO.X", "$JS.API.STREAM.NAMES.X", "$JS.API.STREAM.LIST.X", "$JS.API.STREAM.CREATEX.A",
 		"$JS.API.CONSUMER.CREATE", "$JS.API.CONSUMER.CREATE.S.", "$JS.API.CONSUMER.CREATE.S.C.",
@@ -75,8 +76,10 @@ func TestParseRequestNoReply(t *testing.T) {
 		"$JS.API.CONSUMER.INFO.S", "$JS.API.CONSUMER.INFO.S.C.X", "$JS.API.CONSUMER.MSG.NEXT.S",
 		"$JS.API.CONSUMER.MSG.NEXT.S.", "$JS.API.CONSUMER.MSG.NEXT.S.C.X", "$JS.API.CONSUMER.NAMES.S.C",
 		"$JS.API.DIRECT.GET", "$JS.API.DIRECT.GET.", "$JS.API.DIRECT.GET.S.", "$JS.API.unknown",
-		"$JS.API.META.LEADER.STEPDOWN", "$JS.API.META.RESCUE", "$JS.API.SERVER.REMOVE", "$JS.API.SERVER.EVACUATE",
-		"$JS.API.ACCOUNT.PURGE.A", "$JS.API.ACCOUNT.STREAM.MOVE.A.S", "$JS.API.ACCOUNT.STREAM.CANCEL_MOVE.A.S",
+		"$JS.API.META.LEADER.STEPDOWN", "$JS.API.META.RESCUE", "$JS.API.SERVER.REMOVE",
+		"$JS.API.SERVER.EVACUATE",
+		"$JS.API.ACCOUNT.PURGE.A", "$JS.API.ACCOUNT.STREAM.MOVE.A.S",
+		"$JS.API.ACCOUNT.STREAM.CANCEL_MOVE.A.S",
 	} {
 		if r, ok := ParseRequest(DefaultPrefix, subject); ok {
 			t.Errorf("%s is %+v", subject, r)
@@ -133,7 +136,9 @@ func TestSnapshotSubjects(t *testing.T) {
 			t.Errorf("%s: %+v", bad, got)
 		}
 	}
-	for _, bad := range []string{"", "$JS.SNAPSHOT.RESTORE.S", "$JS.SNAPSHOT.RESTORE.S.", "$JS.SNAPSHOT.RESTORE.S.a.b"} {
+	for _, bad := range []string{
+		"", "$JS.SNAPSHOT.RESTORE.S", "$JS.SNAPSHOT.RESTORE.S.", "$JS.SNAPSHOT.RESTORE.S.a.b",
+	} {
 		if got, ok := ParseSnapshotRestore(bad); ok {
 			t.Errorf("%s: %+v", bad, got)
 		}

@@ -31,8 +31,10 @@ func CheckStreamUpdate(old, cfg *StreamConfig, env *StreamEnv) (*StreamConfig, *
 	return n, nil
 }
 
+// update starts the texts of most refusals.
+const update = "stream configuration update can not "
+
 func checkImmutable(old, n *StreamConfig) *Error {
-	const update = "stream configuration update can not "
 	switch {
 	case n.Storage != old.Storage:
 		return ErrInvalidConfig(update + "change storage type")
@@ -46,6 +48,13 @@ func checkImmutable(old, n *StreamConfig) *Error {
 		return ErrInvalidConfig(update + "cancel deny purge")
 	case n.Mirror != nil && !sameMirror(n.Mirror, old.Mirror):
 		return NewError(CodeStreamMirrorNotUpdatable)
+	}
+	return checkFeatures(old, n)
+}
+
+// checkFeatures judges what may only be switched on, or not at all.
+func checkFeatures(old, n *StreamConfig) *Error {
+	switch {
 	case old.AllowMsgTTL && !n.AllowMsgTTL:
 		return ErrInvalidConfig("message TTL status can not be disabled")
 	case old.AllowMsgCounter != n.AllowMsgCounter:

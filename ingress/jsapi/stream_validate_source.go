@@ -200,29 +200,43 @@ func (c *streamCheck) externals() *Error {
 		}
 	}
 	for _, e := range ext {
-		if e.DeliverPrefix == "" {
-			continue
-		}
-		if !ValidLiteral(e.DeliverPrefix) {
-			return NewError(CodeStreamInvalidExternalDeliverySubj, e.DeliverPrefix)
-		}
-		for _, s := range origins {
-			if SubjectsOverlap(s, e.DeliverPrefix+"."+s) {
-				return NewError(CodeStreamExternalDelPrefixOverlaps, e.DeliverPrefix, s)
-			}
+		if err := e.checkDeliver(origins); err != nil {
+			return err
 		}
 	}
 	for _, e := range ext {
-		if e.APIPrefix == "" {
-			continue
+		if err := e.checkAPI(); err != nil {
+			return err
 		}
-		if !ValidLiteral(e.APIPrefix) {
-			return ErrInvalidConfig(fmt.Sprintf(
-				"stream external api prefix %q must be a valid subject without wildcards", e.APIPrefix))
+	}
+	return nil
+}
+
+func (e *ExternalStream) checkDeliver(origins []string) *Error {
+	if e.DeliverPrefix == "" {
+		return nil
+	}
+	if !ValidLiteral(e.DeliverPrefix) {
+		return NewError(CodeStreamInvalidExternalDeliverySubj, e.DeliverPrefix)
+	}
+	for _, s := range origins {
+		if SubjectsOverlap(s, e.DeliverPrefix+"."+s) {
+			return NewError(CodeStreamExternalDelPrefixOverlaps, e.DeliverPrefix, s)
 		}
-		if SubjectsOverlap(e.APIPrefix, DefaultPrefix) {
-			return NewError(CodeStreamExternalAPIOverlap, e.APIPrefix, DefaultPrefix)
-		}
+	}
+	return nil
+}
+
+func (e *ExternalStream) checkAPI() *Error {
+	if e.APIPrefix == "" {
+		return nil
+	}
+	if !ValidLiteral(e.APIPrefix) {
+		return ErrInvalidConfig(fmt.Sprintf(
+			"stream external api prefix %q must be a valid subject without wildcards", e.APIPrefix))
+	}
+	if SubjectsOverlap(e.APIPrefix, DefaultPrefix) {
+		return NewError(CodeStreamExternalAPIOverlap, e.APIPrefix, DefaultPrefix)
 	}
 	return nil
 }

@@ -141,7 +141,9 @@ func TestSubjectAllocs(t *testing.T) {
 
 // FuzzSubjects compares the relations between subjects with those of the real server.
 func FuzzSubjects(f *testing.F) {
-	for _, s := range []string{"a", "a.b", "a.*", "a.>", ">", "*", "*.b", "a..b", "", ".", "a b", ">.a", "$JS.API.>"} {
+	for _, s := range []string{
+		"a", "a.b", "a.*", "a.>", ">", "*", "*.b", "a..b", "", ".", "a b", ">.a", "$JS.API.>",
+	} {
 		f.Add(s, "a.b")
 		f.Add("a.*", s)
 	}

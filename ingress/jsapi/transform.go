@@ -63,25 +63,34 @@ func ParseTransform(src, dest string) (*Transform, error) {
 	t := &Transform{src: src, dest: dest, full: full, srcToks: TokenCount(src)}
 	wild := wildcardPositions(src)
 	for tok := range strings.SplitSeq(dest, ".") {
-		tt, err := parseTransformTok(tok)
-		if errors.Is(err, errTransformSubject) {
-			return nil, err
-		}
+		tt, err := t.prepare(tok, wild)
 		if err != nil {
-			return nil, fmt.Errorf("%w in %s", err, tok)
-		}
-		if len(wild) == 0 && !full {
-			if tt.fn != fnLiteral && tt.fn != fnRandom && tt.fn != fnPartition {
-				return nil, fmt.Errorf("%w in %s", errTransformIndex, tok)
-			}
-			tt.pos = nil // Partition takes the whole subject then.
-		}
-		if err := tt.resolve(wild); err != nil {
-			return nil, fmt.Errorf("%w in %s: %w", errTransformIndex, tok, err)
+			return nil, err
 		}
 		t.toks = append(t.toks, tt)
 	}
 	return t, nil
+}
+
+// prepare turns a token of the destination into what Apply runs.
+func (t *Transform) prepare(tok string, wild []int) (transformTok, error) {
+	tt, err := parseTransformTok(tok)
+	if errors.Is(err, errTransformSubject) {
+		return tt, err
+	}
+	if err != nil {
+		return tt, fmt.Errorf("%w in %s", err, tok)
+	}
+	if len(wild) == 0 && !t.full {
+		if tt.fn != fnLiteral && tt.fn != fnRandom && tt.fn != fnPartition {
+			return tt, fmt.Errorf("%w in %s", errTransformIndex, tok)
+		}
+		tt.pos = nil // Partition takes the whole subject then.
+	}
+	if err := tt.resolve(wild); err != nil {
+		return tt, fmt.Errorf("%w in %s: %w", errTransformIndex, tok, err)
+	}
+	return tt, nil
 }
 
 // resolve turns numbers of wildcards into source tokens. Numbers below 1 mean the first token.
@@ -180,6 +189,7 @@ func (t *transformTok) write(b *strings.Builder, subject string, toks []string) 
 	case fnRandom:
 		b.WriteString(strconv.Itoa(randomBelow(t.n)))
 		return
+	default: // The others take a token of the source.
 	}
 	tok := toks[t.pos[0]]
 	small := t.n <= 0 || t.n >= len(tok)

@@ -1,6 +1,7 @@
 package jsapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 	"testing"
@@ -27,9 +28,13 @@ func TestStreamEnv(t *testing.T) {
 		},
 		{
 			name: "too few voters", cfg: StreamConfig{Replicas: 5}, env: StreamEnv{MaxVoters: 3},
-			want: NewError(CodeClusterNoPeers, "no suitable peers for placement, num_replicas 5 exceeds the 3 voters"),
+			want: NewError(CodeClusterNoPeers,
+				"no suitable peers for placement, num_replicas 5 exceeds the 3 voters"),
 		},
-		{name: "window at the limit", cfg: StreamConfig{Duplicates: time.Minute}, env: StreamEnv{MaxDuplicates: time.Minute}},
+		{
+			name: "window at the limit", cfg: StreamConfig{Duplicates: time.Minute},
+			env: StreamEnv{MaxDuplicates: time.Minute},
+		},
 		{
 			name: "window past the limit", cfg: StreamConfig{Duplicates: time.Minute + 1},
 			env:  StreamEnv{MaxDuplicates: time.Minute},
@@ -40,11 +45,18 @@ func TestStreamEnv(t *testing.T) {
 			name: "pedantic", env: StreamEnv{MaxDuplicates: time.Minute, Pedantic: true},
 			want: ErrPedantic("duplicate window limits are higher than current limits"),
 		},
-		{name: "max bytes demanded", env: StreamEnv{MaxBytesRequired: true}, want: NewError(CodeStreamMaxBytesRequired)},
-		{name: "max bytes given", cfg: StreamConfig{MaxBytes: 5}, env: StreamEnv{MaxBytesRequired: true}},
-		{name: "max bytes at the limit", cfg: StreamConfig{MaxBytes: 5}, env: StreamEnv{MaxStreamBytesFile: 5}},
 		{
-			name: "max bytes past the limit", cfg: StreamConfig{MaxBytes: 6}, env: StreamEnv{MaxStreamBytesFile: 5},
+			name: "max bytes demanded", env: StreamEnv{MaxBytesRequired: true},
+			want: NewError(CodeStreamMaxBytesRequired),
+		},
+		{name: "max bytes given", cfg: StreamConfig{MaxBytes: 5}, env: StreamEnv{MaxBytesRequired: true}},
+		{
+			name: "max bytes at the limit", cfg: StreamConfig{MaxBytes: 5},
+			env: StreamEnv{MaxStreamBytesFile: 5},
+		},
+		{
+			name: "max bytes past the limit", cfg: StreamConfig{MaxBytes: 6},
+			env:  StreamEnv{MaxStreamBytesFile: 5},
 			want: NewError(CodeStreamMaxStreamBytesExceeded),
 		},
 		{
@@ -57,8 +69,14 @@ func TestStreamEnv(t *testing.T) {
 			want: NewError(CodeStreamMaxStreamBytesExceeded),
 		},
 		{name: "bad retention", cfg: StreamConfig{Retention: 9}, want: ErrInvalidConfig("invalid retention")},
-		{name: "bad discard", cfg: StreamConfig{Discard: 9}, want: ErrInvalidConfig("invalid discard policy")},
-		{name: "bad compression", cfg: StreamConfig{Compression: 9}, want: ErrInvalidConfig("invalid compression")},
+		{
+			name: "bad discard", cfg: StreamConfig{Discard: 9},
+			want: ErrInvalidConfig("invalid discard policy"),
+		},
+		{
+			name: "bad compression", cfg: StreamConfig{Compression: 9},
+			want: ErrInvalidConfig("invalid compression"),
+		},
 		{name: "bad storage", cfg: StreamConfig{Storage: 9}, want: ErrInvalidConfig("invalid storage type")},
 	} {
 		tc.cfg.Name = "S"
@@ -84,9 +102,13 @@ func TestConsumerEnv(t *testing.T) {
 		env  ConsumerEnv
 		want *Error
 	}{
-		{name: "ack pending at the limit", cfg: ConsumerConfig{MaxAckPending: 5}, env: ConsumerEnv{MaxAckPending: 5}},
 		{
-			name: "ack pending past the limit", cfg: ConsumerConfig{MaxAckPending: 6}, env: ConsumerEnv{MaxAckPending: 5},
+			name: "ack pending at the limit", cfg: ConsumerConfig{MaxAckPending: 5},
+			env: ConsumerEnv{MaxAckPending: 5},
+		},
+		{
+			name: "ack pending past the limit", cfg: ConsumerConfig{MaxAckPending: 6},
+			env:  ConsumerEnv{MaxAckPending: 5},
 			want: NewError(CodeConsumerMaxPendingAckExcess, 5),
 		},
 		{
@@ -95,7 +117,8 @@ func TestConsumerEnv(t *testing.T) {
 			want: NewError(CodeConsumerMaxPendingAckExcess, 5),
 		},
 		{
-			name: "batch past the limit", cfg: ConsumerConfig{MaxRequestBatch: 6}, env: ConsumerEnv{MaxRequestBatch: 5},
+			name: "batch past the limit", cfg: ConsumerConfig{MaxRequestBatch: 6},
+			env:  ConsumerEnv{MaxRequestBatch: 5},
 			want: NewError(CodeConsumerMaxRequestBatchExceeded, 5),
 		},
 		{
@@ -107,8 +130,14 @@ func TestConsumerEnv(t *testing.T) {
 			name: "more replicas than the stream", cfg: ConsumerConfig{Replicas: 4},
 			want: NewError(CodeConsumerReplicasExceedsStream),
 		},
-		{name: "bad ack policy", cfg: ConsumerConfig{AckPolicy: 9}, want: NewError(CodeConsumerAckPolicyInvalid)},
-		{name: "bad replay policy", cfg: ConsumerConfig{ReplayPolicy: 9}, want: NewError(CodeConsumerReplayPolicyInvalid)},
+		{
+			name: "bad ack policy", cfg: ConsumerConfig{AckPolicy: 9},
+			want: NewError(CodeConsumerAckPolicyInvalid),
+		},
+		{
+			name: "bad replay policy", cfg: ConsumerConfig{ReplayPolicy: 9},
+			want: NewError(CodeConsumerReplayPolicyInvalid),
+		},
 	} {
 		tc.env.Stream = stream
 		_, err := CheckConsumerConfig(&tc.cfg, &tc.env)
@@ -169,7 +198,9 @@ func TestCheckConsumerLimits(t *testing.T) {
 		{Name: "b", MaxAckPending: 9}, {Name: "a", InactiveThreshold: 9}, {Name: "c"},
 	})
 	limits := func(threshold time.Duration, pending int) *StreamConfig {
-		return &StreamConfig{ConsumerLimits: ConsumerLimits{InactiveThreshold: threshold, MaxAckPending: pending}}
+		return &StreamConfig{
+			ConsumerLimits: ConsumerLimits{InactiveThreshold: threshold, MaxAckPending: pending},
+		}
 	}
 	for _, tc := range []struct {
 		old, n *StreamConfig
@@ -201,13 +232,23 @@ func TestCheckAccountLimits(t *testing.T) {
 		usage  AccountUsage
 		want   ErrCode
 	}{
-		{name: "no limits", cfg: StreamConfig{MaxBytes: 1 << 60, Replicas: 1}, limits: &unlimited, usage: AccountUsage{Streams: 99}},
-		{name: "last stream", limits: &limits, usage: AccountUsage{Streams: 1}},
-		{name: "a stream too many", limits: &limits, usage: AccountUsage{Streams: 2}, want: CodeMaximumStreamsLimit},
-		{name: "storage full", cfg: StreamConfig{MaxBytes: 50}, limits: &limits, usage: AccountUsage{ReservedStore: 50}},
 		{
-			name: "storage over", cfg: StreamConfig{MaxBytes: 51}, limits: &limits, usage: AccountUsage{ReservedStore: 50},
-			want: CodeStorageResourcesExceeded,
+			name: "no limits", cfg: StreamConfig{MaxBytes: 1 << 60, Replicas: 1}, limits: &unlimited,
+			usage: AccountUsage{Streams: 99},
+		},
+		{name: "last stream", limits: &limits, usage: AccountUsage{Streams: 1}},
+		{
+			name: "a stream too many", limits: &limits, usage: AccountUsage{Streams: 2},
+			want: CodeMaximumStreamsLimit,
+		},
+		{
+			name: "storage full", cfg: StreamConfig{MaxBytes: 50}, limits: &limits,
+			usage: AccountUsage{ReservedStore: 50},
+		},
+		{
+			name: "storage over", cfg: StreamConfig{MaxBytes: 51}, limits: &limits,
+			usage: AccountUsage{ReservedStore: 50},
+			want:  CodeStorageResourcesExceeded,
 		},
 		{
 			name: "replicas count", cfg: StreamConfig{MaxBytes: 26, Replicas: 2}, limits: &limits,
@@ -253,7 +294,8 @@ func TestConfigEqual(t *testing.T) {
 	if !StreamConfigEqual(&full, clone) || full.Metadata[MetaServerVersion] != "" {
 		t.Error("what the server keeps, spelling of times or empty lists differ")
 	}
-	if !StreamConfigEqual(&StreamConfig{Sources: []*StreamSource{}, Metadata: map[string]string{}}, &StreamConfig{}) {
+	empty := &StreamConfig{Sources: []*StreamSource{}, Metadata: map[string]string{}}
+	if !StreamConfigEqual(empty, &StreamConfig{}) {
 		t.Error("nothing differs from nothing")
 	}
 	for i, change := range []func(*StreamConfig){
@@ -274,13 +316,14 @@ func TestConfigEqual(t *testing.T) {
 		if StreamConfigEqual(&full, clone) {
 			t.Errorf("change %d is not seen", i)
 		}
-		if after, _ := json.Marshal(full); string(before) != string(after) {
+		if after, _ := json.Marshal(full); !bytes.Equal(before, after) {
 			t.Errorf("change %d went through the clone", i)
 		}
 	}
 	consumer := ConsumerConfig{
-		Name: "C", OptStartTime: &at, PauseUntil: &at, BackOff: []time.Duration{1}, FilterSubjects: []string{"a"},
-		Metadata: map[string]string{"k": "v"}, PriorityGroups: []string{"g"},
+		Name: "C", OptStartTime: &at, PauseUntil: &at, BackOff: []time.Duration{1},
+		FilterSubjects: []string{"a"},
+		Metadata:       map[string]string{"k": "v"}, PriorityGroups: []string{"g"},
 	}
 	other := consumer.Clone()
 	other.PauseUntil = &elsewhere
@@ -310,7 +353,12 @@ func TestRequiredLevel(t *testing.T) {
 	for want, cfgs := range map[int][]StreamConfig{
 		0: {{}, {AllowDirect: true}},
 		1: {{AllowMsgTTL: true}, {DeleteMarkerTTL: 1}},
-		2: {{AllowMsgCounter: true}, {AllowAtomic: true}, {AllowSchedules: true}, {PersistMode: PersistAsync, AllowMsgTTL: true}},
+		2: {
+			{AllowMsgCounter: true},
+			{AllowAtomic: true},
+			{AllowSchedules: true},
+			{PersistMode: PersistAsync, AllowMsgTTL: true},
+		},
 		4: {{AllowBatched: true, AllowAtomic: true}},
 	} {
 		for i := range cfgs {
@@ -321,7 +369,12 @@ func TestRequiredLevel(t *testing.T) {
 	}
 	for want, cfgs := range map[int][]ConsumerConfig{
 		0: {{}, {PauseUntil: &time.Time{}}},
-		1: {{PauseUntil: &now}, {PriorityPolicy: PriorityOverflow}, {PriorityGroups: []string{"g"}}, {PinnedTTL: 1}},
+		1: {
+			{PauseUntil: &now},
+			{PriorityPolicy: PriorityOverflow},
+			{PriorityGroups: []string{"g"}},
+			{PinnedTTL: 1},
+		},
 		4: {{AckPolicy: AckFlowControl, PauseUntil: &now}},
 	} {
 		for i := range cfgs {
