@@ -20,8 +20,8 @@ type Term interface {
 
 // Messages reads the applied messages of a stream.
 type Messages interface {
-	// Message returns the serialized message, or record.ErrNotFound.
-	Message(stream record.StreamID, seq uint64) ([]byte, error)
+	// Message returns a message that the caller may keep, or record.ErrNotFound.
+	Message(stream record.StreamID, seq uint64) (record.Message, error)
 	// Scan calls f for the stored messages from seq on, in order, until f returns
 	// false. body is valid during the call only.
 	Scan(stream record.StreamID, from uint64, f func(seq uint64, body []byte) bool) error
@@ -29,8 +29,8 @@ type Messages interface {
 	ScanKeys(stream record.StreamID, from uint64, f func(seq uint64) bool) error
 	// NextBySubject returns the first stored sequence at or above from of exactly this subject.
 	NextBySubject(stream record.StreamID, subject string, from uint64) (seq uint64, ok bool, err error)
-	// PrevBySubject returns the last stored sequence at or below upTo of exactly this subject.
-	PrevBySubject(stream record.StreamID, subject string, upTo uint64) (seq uint64, ok bool, err error)
+	// PrevBySubject returns the last stored sequence from floor to upTo of exactly this subject.
+	PrevBySubject(stream record.StreamID, subject string, floor, upTo uint64) (seq uint64, ok bool, err error)
 }
 
 // Index reads the applied rows of a stream other than its messages.
@@ -44,8 +44,9 @@ type Index interface {
 	Subjects(stream record.StreamID, prefix, after string, f func(string, record.SubjectStat) bool) error
 	// Dedup returns sequence and time of a message id; ok is false if it has none.
 	Dedup(stream record.StreamID, id string) (seq uint64, at int64, ok bool, err error)
-	// DedupUntil calls f for the ids of messages up to the time, oldest first, until f returns false.
-	DedupUntil(stream record.StreamID, until int64, f func(at int64, id string) bool) error
+	// DedupUntil calls f for the ids used from one time to another, oldest first, until f returns
+	// false; nothing older than from is left.
+	DedupUntil(stream record.StreamID, from, until int64, f func(at int64, id string) bool) error
 }
 
 // Store is the applied state of a group as a Planner reads it.

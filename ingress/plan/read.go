@@ -265,11 +265,11 @@ func (s *Stream) AppliedLastOf(subject string, upTo uint64) (uint64, bool) {
 	if upTo < s.applied.FirstSeq {
 		return 0, false
 	}
-	seq, ok, err := s.p.store.PrevBySubject(s.ID, subject, upTo)
+	seq, ok, err := s.p.store.PrevBySubject(s.ID, subject, s.applied.FirstSeq, upTo)
 	if err != nil {
 		s.p.Fatal(err)
 	}
-	return seq, ok && seq >= s.applied.FirstSeq
+	return seq, ok
 }
 
 // AppliedLowestLast returns, of the last messages of all subjects that match one

@@ -28,6 +28,7 @@ type Stream struct {
 	removed   []removal
 	puts      []command.IndexEntry
 	drops     []command.IndexEntry
+	trimmed   int64 // no message id older than this is left
 	gone      bool
 }
 
@@ -231,14 +232,14 @@ func (s *Stream) get(seq uint64) *record.Message {
 	if m, known := s.tail.Get(seq); known {
 		return m
 	}
-	b, err := s.p.store.Message(s.ID, seq)
+	m, err := s.p.store.Message(s.ID, seq)
 	if err != nil {
 		if !errors.Is(err, record.ErrNotFound) {
 			s.p.Fatal(err)
 		}
 		return nil
 	}
-	return s.parse(seq, b)
+	return &m
 }
 
 func (s *Stream) parse(seq uint64, b []byte) *record.Message {
@@ -345,11 +346,11 @@ func (s *Stream) prev(subject string, upTo, low uint64) uint64 {
 		}
 	}
 	for upTo = min(upTo, s.tail.Base()-1); upTo >= low; {
-		seq, ok, err := s.p.store.PrevBySubject(s.ID, subject, upTo)
+		seq, ok, err := s.p.store.PrevBySubject(s.ID, subject, low, upTo)
 		if err != nil {
 			s.p.Fatal(err)
 		}
-		if !ok || seq < low {
+		if !ok {
 			break
 		}
 		if _, gone := s.deleted.Get(seq); !gone {
@@ -417,7 +418,8 @@ func (s *Stream) Due(kind uint8, bucket int64, ticket uint64) {
 // time; it returns how many.
 func (s *Stream) TrimDedup(until int64, limit int) int {
 	n := 0
-	err := s.p.store.DedupUntil(s.ID, until, func(at int64, id string) bool {
+	err := s.p.store.DedupUntil(s.ID, s.trimmed, until, func(at int64, id string) bool {
+		s.trimmed = at
 		if e, ok := s.dedup.Get(id); ok && e.at != at {
 			return true // stored anew, or its removal is in flight
 		}
@@ -497,6 +499,6 @@ func (s *Stream) rebuild(p *Planner) bool {
 	s.deleted.Reset()
 	s.tail.Cut(st.LastSeq)
 	s.changed, s.removed, s.puts, s.drops = nil, nil, nil, nil
-	s.touchedAt, s.gone = 0, false
+	s.touchedAt, s.trimmed, s.gone = 0, 0, false
 	return true
 }

@@ -1,0 +1,240 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/holdfast-mq/holdfast/ingress"
+	"github.com/holdfast-mq/holdfast/ingress/hub"
+	"github.com/holdfast-mq/holdfast/ingress/jsapi"
+	"github.com/holdfast-mq/holdfast/replication"
+	"github.com/holdfast-mq/holdfast/replication/transport"
+)
+
+// Version is what infos and status show.
+const Version = "0.1.0"
+
+// Node is a running node.
+type Node struct {
+	cfg    Config
+	log    *zap.Logger
+	host   *replication.Host
+	hub    *hub.Hub
+	server *ingress.Server
+	meta   *meta
+	admin  *admin
+	fatal  chan error
+	ctx    context.Context //nolint:containedctx // the node's scope; ended by Stop
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	ready  chan struct{} // closed when server is set
+	once   sync.Once
+	failed error
+}
+
+// Start builds and starts a node. ctx bounds the start only. What was started is
+// stopped again if it fails.
+func Start(ctx context.Context, cfg Config) (*Node, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	n := &Node{
+		cfg: cfg, log: cfg.Logger, fatal: make(chan error, 1), ctx: run, cancel: cancel, ready: make(chan struct{}),
+	}
+	for _, step := range []func(context.Context) error{n.startGroups, n.startHub, n.startIngress, n.join, n.startAdmin} {
+		if err := step(ctx); err != nil {
+			return nil, errors.Join(err, n.Stop(ctx))
+		}
+	}
+	return n, nil
+}
+
+// Failed is told when the node can not go on; it must be stopped then.
+func (n *Node) Failed() <-chan error { return n.fatal }
+
+func (n *Node) onFatal(err error) {
+	select {
+	case n.fatal <- err:
+	default:
+	}
+}
+
+func (n *Node) startGroups(context.Context) error {
+	host, err := replication.Open(n.ctx, replication.Config{
+		NodeID: n.cfg.NodeID, Dir: n.cfg.DataDir, Groups: n.cfg.Groups, Timeouts: n.cfg.timeouts(),
+		Transport: transport.Config{Listen: n.cfg.RaftListen, Resolve: n.resolve},
+		Handler:   n.handler, Logger: n.log.Named("raft"), Fatal: n.onFatal,
+	})
+	if err != nil {
+		return fmt.Errorf("data directory %s: %w", n.cfg.DataDir, err)
+	}
+	n.host = host
+	n.meta = newMeta(n.ctx, &n.wg, host, n.log)
+	return nil
+}
+
+// resolve finds the Raft address of a node; the registry of group 0 is asked for
+// those that gossip does not know.
+func (n *Node) resolve(string) (string, bool) { return "", false }
+
+// handler leads a group through ingress.
+func (n *Node) handler(group uint32) replication.Handler {
+	if group == replication.Metadata {
+		return nil
+	}
+	return leader{n, group}
+}
+
+type leader struct {
+	n     *Node
+	group uint32
+}
+
+// Lead implements replication.Handler.
+func (l leader) Lead(ctx context.Context, t *replication.Term) {
+	select {
+	case <-l.n.ready:
+	case <-ctx.Done():
+		return
+	}
+	l.n.server.Lead(ctx, l.group, t, rows{l.n.host.Group(l.group).Reader()})
+}
+
+func (n *Node) startHub(ctx context.Context) error {
+	h, err := hub.Start(ctx, hub.Config{
+		ServerName: n.cfg.NodeID, Listen: n.cfg.Listen, ConfigFile: n.cfg.NATSConfig,
+		ClusterName: n.clusterName(), RouteListen: n.routeListen(), RouteAdvertise: n.cfg.RouteAdvertise,
+		Log: n.log.Named("nats"), OnFatal: n.onFatal,
+	})
+	if err != nil {
+		return err
+	}
+	n.hub = h
+	return nil
+}
+
+// clusterName names the route cluster: all nodes of one use the same.
+func (n *Node) clusterName() string {
+	if n.routeListen() == "" {
+		return ""
+	}
+	return "holdfast"
+}
+
+// routeListen is the route address, if this node may have peers.
+func (n *Node) routeListen() string { return n.cfg.RouteListen }
+
+func (n *Node) startIngress(context.Context) error {
+	minAck, err := jsapi.ParseAckLevel(n.cfg.MinAck)
+	if err != nil {
+		return fmt.Errorf("min-ack: %w", err)
+	}
+	n.server, err = ingress.New(ingress.Config{
+		Node: n.cfg.NodeID, Domain: n.hub.Domain(), Version: Version, MinAck: minAck, Groups: uint32(n.cfg.Groups),
+		Voters: n.voters, Resign: n.resign, Cluster: n.cluster, ReadIndex: n.readIndex,
+		Logger: n.log.Named("ingress"),
+	}, natsHub{n.hub, n.cfg.NodeID, n.log}, n.meta, func(group uint32) ingress.Store {
+		return rows{n.host.Group(group).Reader()}
+	})
+	if err != nil {
+		return err
+	}
+	close(n.ready)
+	return nil
+}
+
+func (n *Node) voters(group uint32) int {
+	voters := 0
+	if g := n.host.Group(group); g != nil {
+		for _, m := range g.Status().Members {
+			if m.Voter {
+				voters++
+			}
+		}
+	}
+	return voters
+}
+
+// cluster describes a group by node ids; a node alone shows only its name.
+func (n *Node) cluster(group uint32) *jsapi.ClusterInfo {
+	g := n.host.Group(group)
+	if g == nil {
+		return nil
+	}
+	st := g.Status()
+	info := &jsapi.ClusterInfo{Leader: st.Leader}
+	if len(st.Members) < 2 {
+		return info
+	}
+	info.Name = "holdfast"
+	progress := make(map[string]replication.Progress)
+	for _, p := range g.Progress() {
+		progress[p.Server] = p
+	}
+	for _, m := range st.Members {
+		if m.Node == st.Leader {
+			continue
+		}
+		p := progress[m.Server]
+		peer := jsapi.PeerInfo{Name: m.Node, Peer: m.Node, Active: p.Contact, Lag: st.LastLog - min(p.Match, st.LastLog)}
+		peer.Current = peer.Lag == 0
+		info.Replicas = append(info.Replicas, peer)
+	}
+	return info
+}
+
+// resignTimeout bounds one try to hand a group over.
+const resignTimeout = 5 * time.Second
+
+// resign gives the leadership of a group away.
+func (n *Node) resign(group uint32) {
+	n.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(n.ctx, resignTimeout)
+		defer cancel()
+		if err := n.host.Group(group).Transfer(ctx, ""); err != nil {
+			n.log.Warn("handing a group over", zap.Uint32("group", group), zap.Error(err))
+		}
+	})
+}
+
+func (n *Node) readIndex(ctx context.Context, group uint32) error {
+	index, err := n.host.LeaderApplied(ctx, group)
+	if err != nil {
+		return err
+	}
+	return n.host.Group(group).WaitApplied(ctx, index)
+}
+
+// Stop ends the node; it is idempotent.
+func (n *Node) Stop(ctx context.Context) error {
+	n.once.Do(func() { n.failed = n.stop(ctx) })
+	return n.failed
+}
+
+func (n *Node) stop(context.Context) error {
+	var errs []error
+	if n.admin != nil {
+		errs = append(errs, n.admin.close())
+	}
+	if n.server != nil {
+		n.server.Drain() // what ends from here on ends with "Server Shutdown"
+	}
+	if n.host != nil {
+		errs = append(errs, n.host.Shutdown()) // ends the terms: every publish is answered
+	}
+	n.cancel()
+	if n.server != nil {
+		n.server.Close()
+	}
+	if n.hub != nil {
+		n.hub.Stop() // last of the NATS side, so that the answers above could leave
+	}
+	n.wg.Wait()
+	return errors.Join(errs...)
+}
