@@ -200,6 +200,12 @@ func (n *node) open() {
 	if err != nil {
 		n.c.t.Fatal(err)
 	}
+	n.run(tr)
+}
+
+// run runs a transport and makes the group's.
+func (n *node) run(tr *Transport) {
+	n.c.t.Helper()
 	n.tr, n.done = tr, make(chan struct{})
 	go func(done chan struct{}) {
 		defer close(done)

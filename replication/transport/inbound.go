@@ -93,7 +93,7 @@ func (t *Transport) greet(nc net.Conn) (*conn, handshake, uint32, error) {
 	hs, err := parseHandshake(f.payload)
 	own := t.cfg.ClusterID()
 	if err == nil {
-		err = checkIdentity(own, hs.cluster, t.cfg.NodeID, hs.to)
+		err = checkIdentity(own, hs.cluster, hs.to, t.cfg.NodeID)
 	}
 	if err == nil && hs.from == t.cfg.NodeID {
 		err = fmt.Errorf("peer has this node's id %q", hs.from)

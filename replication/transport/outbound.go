@@ -174,6 +174,9 @@ func (t *Transport) shake(nc net.Conn, deadline time.Time, node string, kind con
 	if w.refusal != "" {
 		return nil, fmt.Errorf("%w: %s", ErrRefused, w.refusal)
 	}
+	if w.version != Protocol {
+		return nil, fmt.Errorf("%w: peer speaks version %d, this node %d", ErrProtocol, w.version, Protocol)
+	}
 	if err := checkIdentity(own, w.cluster, node, w.node); err != nil {
 		return nil, err
 	}
