@@ -39,8 +39,6 @@ type Group struct {
 	clock   *groupClock
 	handler Handler
 	fatal   func(error)
-	// refuseHook refuses proposals in tests.
-	refuseHook func(*record.Proposal) bool
 
 	logs  *logStore
 	store *storage.Store

@@ -62,6 +62,9 @@ type Config struct {
 	// Fatal is told of failures after which the process must not go on; called from any
 	// goroutine, perhaps more than once; it must not call the Host. Required.
 	Fatal func(error)
+
+	// refuse refuses proposals of event groups, as Raft may at any time; for tests.
+	refuse func(*record.Proposal) bool
 }
 
 func (c *Config) defaults() error {

@@ -94,7 +94,7 @@ func (in *instance) propose(p *record.Proposal) {
 		in.refuse(p, err)
 		return
 	}
-	if in.g.refuseHook != nil && in.g.refuseHook(p) {
+	if refuse := in.g.host.cfg.refuse; refuse != nil && in.g.id != Metadata && refuse(p) {
 		in.inFlight.Add(-1)
 		in.refuse(p, outcome(raft.ErrEnqueueTimeout))
 		return

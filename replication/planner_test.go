@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/holdfast-mq/holdfast/replication/command"
-	"github.com/holdfast-mq/holdfast/storage"
 	"github.com/holdfast-mq/holdfast/storage/record"
 )
 
@@ -36,8 +36,9 @@ type answer struct {
 // planner is the smallest planner that keeps the contract of a Term: envelopes in
 // flight one upon the other, and after any doubt a rebuild.
 type planner struct {
-	node  string
-	store func() *storage.Store
+	node string
+	// dead: the node lost its power; what it says from now on was never heard.
+	dead atomic.Bool
 	// durables counts Durable calls, violations what must never happen.
 	mu struct {
 		sync.Mutex
@@ -51,9 +52,7 @@ type planner struct {
 	wake chan struct{}
 }
 
-func newPlanner(node string, store func() *storage.Store) *planner {
-	return &planner{node: node, store: store, wake: make(chan struct{}, 1)}
-}
+func newPlanner(node string) *planner { return &planner{node: node, wake: make(chan struct{}, 1)} }
 
 func (p *planner) kick() {
 	select {
@@ -170,7 +169,7 @@ func (l *lead) rebuild() {
 		epoch = max(epoch, l.base.Epoch)
 	}
 	l.fence = record.Fence{Term: l.t.Number(), Epoch: epoch + 1}
-	row, err := l.p.store().Stream(testStream)
+	row, err := l.t.Group().Reader().Stream(testStream)
 	if err != nil && !errors.Is(err, record.ErrNotFound) {
 		l.p.violation("read the stream: %v", err)
 	}
@@ -274,7 +273,7 @@ func (l *lead) collect() {
 
 func TestPlannerKeepsItsRequests(t *testing.T) {
 	t.Parallel()
-	p := newPlanner("a", nil)
+	p := newPlanner("a")
 	if p.submit(&request{}) {
 		t.Error("a planner without a term took a request")
 	}

@@ -39,6 +39,9 @@ type Term struct {
 // tells their envelopes apart by Base.
 func (t *Term) Number() uint64 { return t.number }
 
+// Group is the replica that leads.
+func (t *Term) Group() *Group { return t.inst.g }
+
 // Base is the fence applied last on this replica. After Barrier returned and with
 // nothing in flight it is what ordinal 1 of the next epoch is planned on. The next
 // epoch is Base().Epoch+1 if Base().Term is Number(), and at least 1.

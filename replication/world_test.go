@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"github.com/holdfast-mq/holdfast/replication/transport"
 	"github.com/holdfast-mq/holdfast/replication/transport/memnet"
 	"github.com/holdfast-mq/holdfast/storage"
+	"github.com/holdfast-mq/holdfast/storage/record"
 	"github.com/holdfast-mq/holdfast/storage/seglog"
 )
 
@@ -33,14 +36,34 @@ type world struct {
 }
 
 type node struct {
-	w       *world
-	name    string
-	fs      *vfs.MemFS
-	host    *Host // nil while down
-	planner *planner
-	fatal   chan error
-	boot    int // counts starts
+	w     *world
+	name  string
+	fatal chan error
+	boot  int // counts starts
+	hook  func(*record.Proposal) bool
+
+	mu struct {
+		sync.Mutex
+
+		fs      *vfs.MemFS
+		host    *Host // nil while down
+		planner *planner
+	}
 }
+
+func (n *node) host() *Host {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.mu.host
+}
+
+func (n *node) planner() *planner {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.mu.planner
+}
+
+func (n *node) group() *Group { return n.host().Group(1) }
 
 func newWorld(t *testing.T, nodes int) *world {
 	t.Helper()
@@ -49,9 +72,9 @@ func newWorld(t *testing.T, nodes int) *world {
 		w.log = zaptest.NewLogger(t, zaptest.Level(zapcore.DebugLevel))
 	}
 	for i := range nodes {
-		w.nodes = append(w.nodes, &node{
-			w: w, name: string(rune('a' + i)), fs: vfs.NewCrashableMem(), fatal: make(chan error, 16),
-		})
+		n := &node{w: w, name: string(rune('a' + i)), fatal: make(chan error, 16)}
+		n.mu.fs = vfs.NewCrashableMem()
+		w.nodes = append(w.nodes, n)
 	}
 	return w
 }
@@ -66,23 +89,24 @@ func testRetention() Retention {
 func (n *node) config() Config {
 	w := n.w
 	return Config{
-		NodeID: n.name, Dir: "data", FS: n.fs, Groups: 1, Timeouts: Local(),
+		NodeID: n.name, Dir: "data", FS: n.mu.fs, Groups: 1, Timeouts: Local(),
 		Retention: testRetention(), MetaRetention: testRetention(),
 		Log:             seglog.Config{SegmentSize: 64 << 10, SyncPrepare: true, Recycle: 1},
 		Store:           storage.Config{MemTableSize: 64 << 10},
 		MetaSegmentSize: 64 << 10,
 		Transport: transport.Config{
 			Network: w.fabric.Host(n.name), Listen: n.name + ":1",
-			Resolve: func(node string) (string, bool) { return node + ":1", true },
+			Resolve:       func(node string) (string, bool) { return node + ":1", true },
 			AppendTimeout: 2 * time.Second, SnapshotIdle: 2 * time.Second, RestoreTimeout: 5 * time.Second,
 			HandshakeTimeout: time.Second, IdleTimeout: 2 * time.Second,
 		},
 		Handler: func(group uint32) Handler {
 			if group == 1 {
-				return n.planner
+				return n.mu.planner
 			}
 			return nil
 		},
+		refuse:   n.hook,
 		Boottime: func() time.Duration { return time.Hour + time.Since(w.start) },
 		BootID:   "boot",
 		Logger:   w.log.Named(n.name),
@@ -98,23 +122,30 @@ func (n *node) config() Config {
 // up starts a node that is down.
 func (n *node) up() {
 	n.w.t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.mu.host != nil {
+		return
+	}
 	n.boot++
-	n.planner = newPlanner(fmt.Sprintf("%s%d", n.name, n.boot), func() *storage.Store { return n.host.Group(1).Reader() })
+	n.mu.planner = newPlanner(fmt.Sprintf("%s%d", n.name, n.boot))
 	h, err := Open(n.w.t.Context(), n.config())
 	if err != nil {
 		n.w.t.Fatalf("start of %s: %v", n.name, err)
 	}
-	n.host = h
+	n.mu.host = h
 }
 
 // down stops a node cleanly.
 func (n *node) down() {
 	n.w.t.Helper()
-	if n.host == nil {
+	n.mu.Lock()
+	h := n.mu.host
+	n.mu.host = nil
+	n.mu.Unlock()
+	if h == nil {
 		return
 	}
-	h := n.host
-	n.host = nil
 	if err := h.Shutdown(); err != nil {
 		n.w.t.Errorf("shutdown of %s: %v", n.name, err)
 	}
@@ -129,21 +160,47 @@ func (n *node) check() {
 		n.w.t.Errorf("%s: fatal: %v", n.name, err)
 	default:
 	}
-	n.planner.mu.Lock()
-	defer n.planner.mu.Unlock()
-	for _, v := range n.planner.mu.violations {
+	p := n.planner()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, v := range p.mu.violations {
 		n.w.t.Error(v)
 	}
 }
 
-// cut takes a node's power: what was not synced is lost.
-func (n *node) cut() {
-	n.w.t.Helper()
-	// Nobody hears from it any more before its disk is looked at.
-	n.w.fabric.Crash(n.name)
-	fs := n.fs.CrashClone(vfs.CrashCloneCfg{})
-	n.down()
-	n.fs = fs
+// powerCut takes the power of nodes at one moment: what they had not synced is lost,
+// except for the share of it that percent says.
+func (w *world) powerCut(rng *rand.Rand, percent int, nodes ...*node) {
+	w.t.Helper()
+	// Nobody hears from them any more before their disks are looked at.
+	for _, n := range nodes {
+		w.fabric.Isolate(n.name, w.others(n)...)
+		if p := n.planner(); p != nil {
+			p.dead.Store(true)
+		}
+	}
+	disks := make([]*vfs.MemFS, len(nodes))
+	for i, n := range nodes {
+		disks[i] = n.mu.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng})
+	}
+	for i, n := range nodes {
+		w.fabric.Crash(n.name)
+		n.down()
+		w.fabric.Rejoin(n.name, w.others(n)...)
+		n.mu.Lock()
+		n.mu.fs = disks[i]
+		n.mu.Unlock()
+	}
+}
+
+func (w *world) others(n *node) []string {
+	var out []string
+	for _, o := range w.nodes {
+		if o != n {
+			out = append(out, o.name)
+		}
+	}
+	return out
 }
 
 func (w *world) down() {
@@ -158,16 +215,16 @@ func (w *world) found() {
 	var founders []Founder
 	for _, n := range w.nodes {
 		n.up()
-		founders = append(founders, Founder{Node: n.name, Incarnation: n.host.Incarnation()})
+		founders = append(founders, Founder{Node: n.name, Incarnation: n.host().Incarnation()})
 	}
 	for _, n := range w.nodes {
-		if err := n.host.Bootstrap(founders); err != nil {
+		if err := n.host().Bootstrap(founders); err != nil {
 			w.t.Fatal(err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
 	defer cancel()
-	if err := w.nodes[0].host.MintCluster(ctx); err != nil {
+	if err := w.nodes[0].host().MintCluster(ctx); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -179,8 +236,8 @@ func (w *world) eventually(what string, cond func() bool) {
 	for !cond() {
 		if time.Now().After(deadline) {
 			for _, n := range w.nodes {
-				if n.host != nil {
-					w.t.Logf("%s: %+v", n.name, n.host.Group(1).Status())
+				if n.host() != nil {
+					w.t.Logf("%s: %+v", n.name, n.group().Status())
 				}
 			}
 			w.t.Fatalf("not within a minute: %s", what)
@@ -198,7 +255,11 @@ func (w *world) leader() *node {
 	var leader *node
 	w.eventually("a leader of group 1", func() bool {
 		for _, n := range w.nodes {
-			if n.host != nil && n.host.Group(1).Term() != nil && n.host.Group(1).Term().Check() == nil {
+			h := n.host()
+			if h == nil {
+				continue
+			}
+			if t := h.Group(1).Term(); t != nil && t.Check() == nil {
 				leader = n
 				return true
 			}
@@ -213,7 +274,7 @@ func (w *world) put(value string) uint64 {
 	w.t.Helper()
 	for {
 		r := &request{value: value, answer: make(chan answer, 1)}
-		if !w.leader().planner.submit(r) {
+		if !w.leader().planner().submit(r) {
 			w.pause(10 * time.Millisecond)
 			continue
 		}

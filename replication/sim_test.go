@@ -1,0 +1,468 @@
+package replication
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-mq/holdfast/storage"
+	"github.com/holdfast-mq/holdfast/storage/record"
+)
+
+// Sizes of a simulated run, in virtual time.
+const (
+	simSeeds   = 6 // without SEEDS in the environment
+	simLength  = 20 * time.Second
+	simClients = 4
+	simWait    = 5 * time.Second // of a client for its answer
+	counterKey = "counter"
+)
+
+// TestSim runs clusters under faults. SEEDS=n runs the seeds 1 to n, SEED=n that one
+// alone. A seed gives the same plan of faults each time; what meets it may differ,
+// since Raft draws its own timeouts.
+func TestSim(t *testing.T) {
+	first, last := 1, simSeeds
+	if n, err := strconv.Atoi(os.Getenv("SEEDS")); err == nil {
+		last = n
+	}
+	if n, err := strconv.Atoi(os.Getenv("SEED")); err == nil {
+		first, last = n, n
+	}
+	for seed := first; seed <= last; seed++ {
+		t.Run(fmt.Sprintf("seed%d", seed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { simulate(t, uint64(seed)) })
+		})
+	}
+}
+
+// fault is one entry of a plan.
+type fault struct {
+	at   time.Duration
+	what string
+	do   func()
+}
+
+// sim is one run.
+type sim struct {
+	*world
+
+	rng   *rand.Rand // of the plan
+	stop  chan struct{}
+	work  sync.WaitGroup
+	every atomic.Int64 // every nth proposal is refused; 0 = none
+	count atomic.Int64
+
+	hist history
+	rows struct {
+		ok, unknown atomic.Int64
+	}
+}
+
+func simulate(t *testing.T, seed uint64) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	nodes := 3
+	if seed%5 == 0 {
+		nodes = 1
+	}
+	s := &sim{world: newWorld(t, nodes), rng: rng, stop: make(chan struct{})}
+	s.hist.init()
+	end := sync.OnceFunc(func() {
+		close(s.stop)
+		s.work.Wait()
+	})
+	defer func() {
+		if t.Failed() {
+			t.Logf("seed %d", seed)
+		}
+		s.down()
+		end()
+	}()
+	for _, n := range s.nodes {
+		n.hook = func(*record.Proposal) bool {
+			every := s.every.Load()
+			return every > 0 && s.count.Add(1)%every == 0
+		}
+	}
+	s.found()
+	for i := range simClients {
+		s.work.Go(func() { s.client(i, rand.New(rand.NewPCG(seed, uint64(100+i)))) })
+	}
+	s.work.Go(func() { s.counter(rand.New(rand.NewPCG(seed, 99))) })
+	s.run(s.plan())
+	s.settle()
+	end()
+	s.verify()
+	// Everything that was acknowledged is on the disks.
+	s.powerCut(nil, 0, s.nodes...)
+	s.settle()
+	s.verify()
+}
+
+// plan draws the faults of a run.
+func (s *sim) plan() []fault {
+	var plan []fault
+	add := func(at time.Duration, what string, do func()) {
+		plan = append(plan, fault{at: at, what: what, do: do})
+	}
+	for at := s.between(500, 1500); at < simLength; at += s.between(200, 2500) {
+		s.draw(at, add)
+	}
+	slices.SortStableFunc(plan, func(a, b fault) int { return cmp.Compare(a.at, b.at) })
+	return plan
+}
+
+// between draws a duration, in milliseconds.
+func (s *sim) between(lo, hi int) time.Duration {
+	return time.Duration(lo+s.rng.IntN(hi-lo)) * time.Millisecond
+}
+
+func (s *sim) draw(at time.Duration, add func(time.Duration, string, func())) {
+	a := s.nodes[s.rng.IntN(len(s.nodes))]
+	b := s.nodes[s.rng.IntN(len(s.nodes))]
+	end := at + s.between(50, 4000)
+	percent := []int{0, 0, 0, 50}[s.rng.IntN(4)]
+	disk := rand.New(rand.NewPCG(s.rng.Uint64(), 3))
+	kind := s.rng.IntN(12)
+	if len(s.nodes) == 1 {
+		kind = []int{0, 1, 2, 3, 3}[s.rng.IntN(5)]
+	}
+	switch kind {
+	case 0, 1:
+		add(at, "power cut of "+a.name, func() { s.crash(disk, percent, a) })
+		add(end, "start of "+a.name, a.up)
+	case 2:
+		add(at, "power cut of all", func() { s.crash(disk, percent, s.nodes...) })
+		for _, n := range s.nodes {
+			add(at+s.between(0, 1000), "start of "+n.name, n.up)
+		}
+	case 3:
+		every := int64(2 + s.rng.IntN(6))
+		add(at, fmt.Sprintf("refuse every %d", every), func() { s.every.Store(every) })
+		add(end, "refuse none", func() { s.every.Store(0) })
+	case 4:
+		add(at, "clean stop of "+a.name, a.down)
+		add(end, "start of "+a.name, a.up)
+	case 5, 6:
+		add(at, "isolate "+a.name, func() { s.fabric.Isolate(a.name, s.others(a)...) })
+		add(end, "rejoin "+a.name, func() { s.fabric.Rejoin(a.name, s.others(a)...) })
+	case 7:
+		add(at, "cut "+a.name+" to "+b.name, func() { s.fabric.Cut(a.name, b.name) })
+		add(end, "heal "+a.name+" to "+b.name, func() { s.fabric.Heal(a.name, b.name) })
+	case 8:
+		add(at, "drop "+a.name+" and "+b.name, func() { s.fabric.Drop(a.name, b.name) })
+	case 9, 10:
+		add(at, "transfer to "+a.name, func() { s.transfer(a) })
+	case 11:
+		add(at, "failing transfer to "+a.name, func() { s.transfer(a) })
+		add(at+s.between(0, 3), "isolate "+a.name, func() { s.fabric.Isolate(a.name, s.others(a)...) })
+		add(end, "rejoin "+a.name, func() { s.fabric.Rejoin(a.name, s.others(a)...) })
+	}
+}
+
+func (s *sim) crash(rng *rand.Rand, percent int, nodes ...*node) {
+	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n *node) bool { return n.host() == nil })
+	s.powerCut(rng, percent, nodes...)
+}
+
+func (s *sim) transfer(to *node) {
+	for _, n := range s.nodes {
+		h := n.host()
+		if h == nil || n == to || h.Group(1).Term() == nil {
+			continue
+		}
+		s.work.Go(func() {
+			ctx, cancel := context.WithTimeout(s.t.Context(), 3*time.Second)
+			defer cancel()
+			_ = h.Group(1).Transfer(ctx, to.name) // it may fail
+		})
+	}
+}
+
+func (s *sim) run(plan []fault) {
+	begin := time.Now()
+	for _, f := range plan {
+		if d := f.at - time.Since(begin); d > 0 {
+			s.pause(d)
+		}
+		s.log.Info("fault: " + f.what)
+		f.do()
+		if s.t.Failed() {
+			return
+		}
+	}
+}
+
+// settle heals everything and waits until all replicas are equal.
+func (s *sim) settle() {
+	s.every.Store(0)
+	for _, n := range s.nodes {
+		s.fabric.Rejoin(n.name, s.others(n)...)
+		n.up()
+	}
+	s.put("settled")
+	s.eventually("all replicas at one index", func() bool {
+		for group := range uint32(2) {
+			first := s.nodes[0].host().Group(group).Status().Applied
+			for _, n := range s.nodes {
+				if st := n.host().Group(group).Status(); st.Applied != first || !st.Replicating {
+					return false
+				}
+			}
+		}
+		return true
+	})
+}
+
+func (s *sim) stopped() bool {
+	select {
+	case <-s.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// client publishes one value after the other and deletes some again.
+func (s *sim) client(id int, rng *rand.Rand) {
+	for k := 0; !s.stopped(); k++ {
+		s.pause(time.Duration(rng.IntN(30)) * time.Millisecond)
+		r := &request{value: fmt.Sprintf("%d-%d-%s", id, k, padding[:rng.IntN(len(padding))]), answer: make(chan answer, 1)}
+		if rng.IntN(4) == 0 {
+			r.delete = s.hist.pick(id)
+		}
+		a, ok := s.ask(r)
+		if !ok {
+			continue
+		}
+		s.hist.record(id, r, a)
+	}
+}
+
+var padding = func() string { //nolint:gochecknoglobals // never assigned
+	b := make([]byte, 600)
+	for i := range b {
+		b[i] = byte('a' + i%26)
+	}
+	return string(b)
+}()
+
+// ask sends a request to whoever leads; false if nobody took it.
+func (s *sim) ask(r *request) (answer, bool) {
+	for _, n := range s.nodes {
+		p := n.planner()
+		if p == nil || p.dead.Load() || !p.submit(r) {
+			continue
+		}
+		select {
+		case a := <-r.answer:
+			if p.dead.Load() {
+				a.err = errUnknown // the answer was not heard
+			}
+			if a.err == nil && r.delete == 0 {
+				s.visible(n, r, a.seq)
+			}
+			return a, true
+		case <-time.After(simWait):
+			return answer{err: errUnknown}, true
+		}
+	}
+	return answer{}, false
+}
+
+// visible: what is acknowledged is applied where it was acknowledged.
+func (s *sim) visible(n *node, r *request, seq uint64) {
+	h := n.host()
+	if h == nil {
+		return
+	}
+	m, err := h.Group(1).Reader().Message(testStream, seq)
+	if err == nil && string(m.Payload) != r.value {
+		s.t.Errorf("%s: message %d is %.20q, acknowledged as %.20q", n.name, seq, m.Payload, r.value)
+	}
+}
+
+// counter adds one to a row of group 0, on any node, by compare and set.
+func (s *sim) counter(rng *rand.Rand) {
+	for !s.stopped() {
+		s.pause(time.Duration(rng.IntN(200)) * time.Millisecond)
+		h := s.nodes[rng.IntN(len(s.nodes))].host()
+		if h == nil {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(s.t.Context(), 3*time.Second)
+		err := addOne(ctx, h.Meta())
+		cancel()
+		switch {
+		case err == nil:
+			s.rows.ok.Add(1)
+		case !errors.Is(err, record.ErrConflict) && !errors.Is(err, record.ErrClosed):
+			s.rows.unknown.Add(1)
+		case errors.Is(err, record.ErrUnknownOutcome):
+			s.rows.unknown.Add(1)
+		}
+	}
+}
+
+func addOne(ctx context.Context, m *Meta) error {
+	row, err := m.Get(counterKey)
+	if err != nil {
+		return err
+	}
+	n, _ := strconv.Atoi(string(row.Value))
+	return m.Write(ctx, []record.MetaCond{{Key: counterKey, Version: row.Version}},
+		[]record.MetaWrite{{Key: counterKey, Value: []byte(strconv.Itoa(n + 1))}})
+}
+
+// history is what the clients saw.
+type history struct {
+	mu      sync.Mutex
+	acked   map[uint64]string // sequence to value
+	last    map[int]uint64    // last acknowledged sequence of each client
+	own     map[int][]uint64
+	failed  map[string]bool
+	deleted map[uint64]bool // acknowledged
+	maybe   map[uint64]bool // deleted, or not
+}
+
+func (h *history) init() {
+	h.acked, h.last, h.own = map[uint64]string{}, map[int]uint64{}, map[int][]uint64{}
+	h.failed, h.deleted, h.maybe = map[string]bool{}, map[uint64]bool{}, map[uint64]bool{}
+}
+
+// pick chooses one of the client's values to delete, 0 if it has none.
+func (h *history) pick(client int) uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	own := h.own[client]
+	if len(own) == 0 {
+		return 0
+	}
+	h.own[client] = own[1:]
+	return own[0]
+}
+
+func (h *history) record(client int, r *request, a answer) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case r.delete != 0 && a.err == nil:
+		h.deleted[r.delete] = true
+	case r.delete != 0 && errors.Is(a.err, errUnknown):
+		h.maybe[r.delete] = true
+	case r.delete != 0:
+	case a.err == nil:
+		h.acked[a.seq] = r.value
+		h.own[client] = append(h.own[client], a.seq)
+		if a.seq <= h.last[client] {
+			h.failed[fmt.Sprintf("order: %d after %d", a.seq, h.last[client])] = true
+		}
+		h.last[client] = a.seq
+	case errors.Is(a.err, errFailed):
+		h.failed[r.value] = true
+	}
+}
+
+// verify compares all replicas with each other and with the history.
+func (s *sim) verify() {
+	t := s.t
+	t.Helper()
+	for _, n := range s.nodes {
+		n.check()
+	}
+	for group := range uint32(2) {
+		s.equal(group)
+	}
+	s.verifyMessages()
+	row, err := s.nodes[0].host().Meta().Get(counterKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _ := strconv.ParseInt(string(row.Value), 10, 64)
+	if ok, unknown := s.rows.ok.Load(), s.rows.unknown.Load(); got < ok || got > ok+unknown {
+		t.Errorf("counter is %d after %d additions and %d in doubt", got, ok, unknown)
+	}
+}
+
+// equal compares the state of all replicas of a group at one index: rows of group 0
+// are still written now and then.
+func (s *sim) equal(group uint32) {
+	s.t.Helper()
+	s.eventually("replicas to compare", func() bool {
+		var first storage.StateHash
+		for i, n := range s.nodes {
+			h, err := n.host().Group(group).Reader().StateHash(s.t.Context())
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			switch {
+			case i == 0:
+				first = h
+			case h.Index != first.Index:
+				return false
+			case h != first:
+				s.t.Errorf("group %d: %s has %v, %s has %v", group, s.nodes[0].name, first, n.name, h)
+			}
+		}
+		return true
+	})
+}
+
+func (s *sim) verifyMessages() {
+	t, h := s.t, &s.hist
+	t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	stored := map[uint64]string{}
+	last := uint64(0)
+	err := s.nodes[0].group().Reader().Scan(testStream, 1, func(seq uint64, body []byte) bool {
+		m, err := record.ParseMessage(seq, body)
+		if err != nil {
+			t.Error(err)
+		}
+		if seq <= last {
+			t.Errorf("sequence %d after %d", seq, last)
+		}
+		last = seq
+		stored[seq] = string(m.Payload)
+		if h.failed[string(m.Payload)] {
+			t.Errorf("message %d, said not to be stored, is", seq)
+		}
+		return true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for problem := range h.failed {
+		if len(problem) > 6 && problem[:6] == "order:" {
+			t.Error(problem)
+		}
+	}
+	for seq, value := range h.acked {
+		got, there := stored[seq]
+		switch {
+		case h.deleted[seq] && there:
+			t.Errorf("message %d is there after its delete was acknowledged", seq)
+		case there && got != value:
+			t.Errorf("message %d is %.20q, acknowledged as %.20q", seq, got, value)
+		case !there && !h.deleted[seq] && !h.maybe[seq]:
+			t.Errorf("message %d (%.20q) was acknowledged and is lost", seq, value)
+		}
+	}
+	if len(h.acked) == 0 {
+		t.Error("nothing was acknowledged")
+	}
+	t.Logf("acknowledged %d, deleted %d, not stored %d; rows %d", len(h.acked), len(h.deleted), len(h.failed), s.rows.ok.Load())
+}
