@@ -85,7 +85,7 @@ func (h *Hub) dialLeaf(ctx context.Context) (net.Conn, error) {
 	}
 	secure, err := leafTLS(ctx, conn, listener, h.opts.LeafNode.TLSHandshakeFirst)
 	if err != nil {
-		conn.Close()
+		_ = conn.Close()
 		return nil, fmt.Errorf("hub: TLS to leafnode listener: %w", err)
 	}
 	return secure, nil

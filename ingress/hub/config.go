@@ -84,6 +84,10 @@ func (c Config) validate() error {
 	case c.RouteListen != "" && c.ClusterName == "":
 		return fmt.Errorf("%w: route listen %s needs a cluster name", ErrConfig, c.RouteListen)
 	}
+	return c.validateAddresses()
+}
+
+func (c Config) validateAddresses() error {
 	if c.Listen != "" {
 		if _, err := parseAddr("listen", c.Listen); err != nil {
 			return err

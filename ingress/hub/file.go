@@ -87,7 +87,8 @@ func fileError(path string, err error) error {
 
 // refuse names a setting that cannot be supported.
 func (f *file) refuse() error {
-	o, reason := f.opts, ""
+	o := f.opts
+	var reason string
 	switch {
 	case len(o.TrustedOperators) > 0 || len(o.TrustedKeys) > 0:
 		reason = `"operator": JWT mode cannot be used, because service users cannot be added to it; ` +

@@ -110,7 +110,7 @@ func jsImports(t *testing.T, h *Hub, account string) []string {
 	}
 	var out []string
 	for _, i := range az.Account.Imports {
-		if strings.HasPrefix(string(i.Subject), "$JS.") && i.Import.Account == h.srv.SystemAccount().Name {
+		if strings.HasPrefix(string(i.Subject), "$JS.") && i.Account == h.srv.SystemAccount().Name {
 			out = append(out, string(i.Subject))
 		}
 	}

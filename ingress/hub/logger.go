@@ -1,7 +1,6 @@
 package hub
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 
@@ -64,7 +63,7 @@ func (l *logger) Tracef(format string, v ...any) { l.write(zapcore.DebugLevel, f
 // Fatalf implements nats-server's Logger. The caller inside nats-server returns after it.
 func (l *logger) Fatalf(format string, v ...any) {
 	l.write(zapcore.ErrorLevel, format, v)
-	err := errors.New(fmt.Sprintf(format, v...))
+	err := fmt.Errorf(format, v...)
 	l.mu.Lock()
 	call := l.ready && l.onFatal != nil
 	if !l.ready && l.fatal == nil {

@@ -51,14 +51,14 @@ func write(t *testing.T, name, text string) string {
 	return path
 }
 
-// fixedAddr returns a loopback address that stays free while nobody listens on it: its port is below the range
-// that the system takes ephemeral ports from.
+// fixedAddr returns a loopback address that stays free while nobody listens on it: its port is below the
+// range that the system takes ephemeral ports from.
 func fixedAddr(t *testing.T) string {
 	t.Helper()
 	for range 100 {
 		ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(20000+rand.IntN(12000))))
 		if err == nil {
-			defer ln.Close()
+			ln.Close()
 			return ln.Addr().String()
 		}
 	}

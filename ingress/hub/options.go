@@ -76,27 +76,27 @@ func (p *plan) mergeAddresses() error {
 		key, setting   string
 		fileHas        bool
 		fromFile, flag string
-		isAddr         bool
+		same           func(a, b string) bool
 	}{
-		{"listen", "listen address", listens, inFile.String(), c.Listen, true},
+		{"listen", "listen address", listens, inFile.String(), c.Listen, sameAddr},
 		{
 			"server_name", "server name (node id)", f.opts.ServerName != "",
-			f.opts.ServerName, c.ServerName, false,
+			f.opts.ServerName, c.ServerName, sameText,
 		},
 		{
 			"cluster.name", "cluster name", f.opts.Cluster.Name != "",
-			f.opts.Cluster.Name, c.ClusterName, false,
+			f.opts.Cluster.Name, c.ClusterName, sameText,
 		},
 		{
 			"cluster.listen", "route listen address", has(cluster, "listen", "port", "host", "net"),
-			routes.String(), c.RouteListen, true,
+			routes.String(), c.RouteListen, sameAddr,
 		},
 		{
 			"cluster.advertise", "route advertise address", f.opts.Cluster.Advertise != "",
-			f.opts.Cluster.Advertise, c.RouteAdvertise, false,
+			f.opts.Cluster.Advertise, c.RouteAdvertise, sameText,
 		},
 	} {
-		if !s.fileHas || s.flag == "" || sameSetting(s.fromFile, s.flag, s.isAddr) {
+		if !s.fileHas || s.flag == "" || s.same(s.fromFile, s.flag) {
 			continue
 		}
 		return fmt.Errorf("%w: %q is %s in %s, but the %s is given as %s; remove one of them",
@@ -127,10 +127,9 @@ func fileAddr(host string, port, defaultPort int) addr {
 	return addr{host: host, port: port}
 }
 
-func sameSetting(a, b string, isAddr bool) bool {
-	if !isAddr {
-		return a == b
-	}
+func sameText(a, b string) bool { return a == b }
+
+func sameAddr(a, b string) bool {
 	x, errX := parseAddr("", a)
 	y, errY := parseAddr("", b)
 	if y.host == "" {
@@ -144,7 +143,6 @@ func (p *plan) findAccounts() {
 	f := p.file
 	o := f.opts
 	p.auth = len(o.Users)+len(o.Nkeys) > 0 || o.Username != "" || o.Authorization != ""
-
 	var declared []string
 	for _, a := range o.Accounts {
 		if a.Name != o.SystemAccount && a.Name != server.DEFAULT_SYSTEM_ACCOUNT {
@@ -153,29 +151,29 @@ func (p *plan) findAccounts() {
 	}
 	slices.Sort(declared)
 
-	// $G is where clients without a user are, and users without an account.
-	inGlobal := len(declared) == 0 || !p.auth || o.Username != "" || o.Authorization != ""
-	for _, u := range o.Users {
-		inGlobal = inGlobal || u.Account == nil || u.Account.Name == globalAccount
-	}
-	for _, u := range o.Nkeys {
-		inGlobal = inGlobal || u.Account == nil || u.Account.Name == globalAccount
-	}
 	off := f.js.Configured && !f.js.Enabled
-	if inGlobal {
+	if len(declared) == 0 || !p.auth || usersOfGlobal(o) {
 		p.accounts = append(p.accounts, Account{Name: globalAccount, JetStream: !off && len(declared) == 0})
 	}
+	if !p.auth {
+		p.skipped = declared
+		return
+	}
 	for _, name := range declared {
-		if !p.auth {
-			p.skipped = append(p.skipped, name)
-			continue
-		}
 		facts := f.accs[name]
 		p.accounts = append(p.accounts, Account{
 			Name: name, JetStream: !off && facts.jetStream, Limits: facts.limits,
 			Imports: facts.imports, MaxPayload: facts.maxPayload,
 		})
 	}
+}
+
+// usersOfGlobal reports whether some user is in $G, as those without an account are.
+func usersOfGlobal(o *server.Options) bool {
+	inGlobal := func(a *server.Account) bool { return a == nil || a.Name == globalAccount }
+	return o.Username != "" || o.Authorization != "" ||
+		slices.ContainsFunc(o.Users, func(u *server.User) bool { return inGlobal(u.Account) }) ||
+		slices.ContainsFunc(o.Nkeys, func(u *server.NkeyUser) bool { return inGlobal(u.Account) })
 }
 
 // makeLogins invents the credentials of our connections.
@@ -205,7 +203,7 @@ func (p *plan) makeLogins() {
 // newLogin makes a user name that says whose it is, and cannot collide, and a password of 192 random bits.
 func newLogin(kind, account string) login {
 	var b [32]byte
-	rand.Read(b[:]) //nolint:errcheck // documented to never fail
+	rand.Read(b[:])
 	return login{
 		user:     "holdfast-" + kind + "." + account + "." + hex.EncodeToString(b[:8]),
 		password: hex.EncodeToString(b[8:]),

@@ -89,17 +89,17 @@ func renderKeys(b *strings.Builder, m map[string]any) error {
 			return err
 		}
 	}
-	for i, k := range rest {
-		if i == 0 {
-			// The references mark the variables as used; the real value of k, which follows, replaces them.
-			for _, v := range vars {
-				q, err := quoteKey(k)
-				if err != nil {
-					return err
-				}
-				fmt.Fprintf(b, "%s: $%s\n", q, v)
-			}
+	if len(rest) > 0 {
+		// The references mark the variables as used; the real value of the key, which follows, replaces them.
+		q, err := quoteKey(rest[0])
+		if err != nil {
+			return err
 		}
+		for _, v := range vars {
+			fmt.Fprintf(b, "%s: $%s\n", q, v)
+		}
+	}
+	for _, k := range rest {
 		if err := renderEntry(b, k, m[k]); err != nil {
 			return err
 		}
