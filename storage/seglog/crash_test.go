@@ -1,0 +1,108 @@
+//go:build !planted_nosync
+
+package seglog
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+func TestCrashAfterEveryStep(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			x := explore(seed, 50, false)
+			for _, v := range x.violations {
+				t.Error(v)
+			}
+			if x.crashes < 500 {
+				t.Errorf("only %d crashes explored", x.crashes)
+			}
+			t.Logf("%d crashes", x.crashes)
+		})
+	}
+}
+
+func TestCrashDuringRecovery(t *testing.T) {
+	t.Parallel()
+	for seed := uint64(100); seed < 102; seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			x := explore(seed, 15, true)
+			for _, v := range x.violations {
+				t.Error(v)
+			}
+			t.Logf("%d crashes", x.crashes)
+		})
+	}
+}
+
+var errKilled = errors.New("killed")
+
+// TestKilledThenPowerLoss kills the process at every step, opens the log with all that the kernel still has,
+// and only then cuts the power: what was served in between must still be there.
+func TestKilledThenPowerLoss(t *testing.T) {
+	t.Parallel()
+	for kill := 1; ; kill++ {
+		mem := vfs.NewCrashableMem()
+		if !runUntilKilled(t, mem, kill) {
+			if kill < 100 {
+				t.Fatalf("history ended after %d steps", kill)
+			}
+			return
+		}
+		l, err := Open(testConfig(mem))
+		if err != nil {
+			t.Fatalf("kill at step %d: %v", kill, err)
+		}
+		served, err := read(l)
+		if err != nil {
+			t.Fatalf("kill at step %d: %v", kill, err)
+		}
+		after, err := Open(testConfig(mem.CrashClone(vfs.CrashCloneCfg{})))
+		must(t, err)
+		got, err := read(after)
+		if err != nil {
+			t.Fatalf("kill at step %d, then power loss: %v", kill, err)
+		}
+		if d := diff(served, got); d != "" {
+			t.Fatalf("kill at step %d, then power loss: (-served +got)\n%s", kill, d)
+		}
+		must(t, l.Close())
+		must(t, after.Close())
+	}
+}
+
+// runUntilKilled runs a history and abandons it at the given step. It reports whether it got that far.
+func runUntilKilled(t *testing.T, mem vfs.FS, kill int) (killed bool) {
+	t.Helper()
+	steps := 0
+	fs := &stepFS{FS: mem, rng: rand.New(rand.NewPCG(9, 9)), step: func(string) {
+		if steps++; steps == kill {
+			panic(errKilled)
+		}
+	}}
+	defer func() {
+		if r := recover(); r != nil {
+			if r != any(errKilled) {
+				panic(r)
+			}
+			killed = true
+		}
+	}()
+	l, err := Open(testConfig(fs))
+	must(t, err)
+	model, history := &contents{}, rand.New(rand.NewPCG(1, 1))
+	for range 40 {
+		o := randomOp(history, model)
+		must(t, o.run(l))
+		model.apply(o)
+	}
+	must(t, l.Close())
+	return false
+}

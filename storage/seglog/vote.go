@@ -1,0 +1,53 @@
+package seglog
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+)
+
+// SetVote stores, in one durable record, that candidate got the vote in term, and raises the current term to
+// it. A term below the current one is refused with ErrOutOfOrder. Storing what is stored writes nothing.
+func (l *Log) SetVote(term uint64, candidate []byte) error {
+	if len(candidate) > MaxCandidate {
+		return fmt.Errorf("%w: candidate has %d bytes, the limit is %d", ErrTooLarge, len(candidate), MaxCandidate)
+	}
+	return l.setVote(func(vote) vote {
+		return vote{term: term, votedTerm: term, candidate: slices.Clone(candidate)}
+	})
+}
+
+// SetTerm durably raises the current term and keeps the last vote. A term below the current one is refused
+// with ErrOutOfOrder; the current one again writes nothing.
+func (l *Log) SetTerm(term uint64) error {
+	return l.setVote(func(v vote) vote {
+		v.term = term
+		return v
+	})
+}
+
+func (l *Log) setVote(change func(vote) vote) error {
+	l.w.Lock()
+	defer l.w.Unlock()
+	if err := l.begin(); err != nil {
+		return err
+	}
+	defer l.end()
+	old := l.mu.st.vote
+	v := change(old)
+	if v.term < old.term {
+		return fmt.Errorf("%w: term %d after term %d", ErrOutOfOrder, v.term, old.term)
+	}
+	if v.term == old.term && v.votedTerm == old.votedTerm && bytes.Equal(v.candidate, old.candidate) {
+		return nil
+	}
+	return l.control(func(b *batch) { b.vote(&v) }, func(st *state) { st.vote = v })
+}
+
+// Vote returns the current term, and the term and candidate of the last vote (0 and nil before the first).
+func (l *Log) Vote() (term, votedTerm uint64, candidate []byte) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	v := l.mu.st.vote
+	return v.term, v.votedTerm, slices.Clone(v.candidate)
+}
