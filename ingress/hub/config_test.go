@@ -307,7 +307,8 @@ func TestVariables(t *testing.T) {
 	}
 }
 
-// clean removes the entries render cannot mark: a map that holds nothing but used variables.
+// What render writes must parse to the same again. A map of nothing but used variables is the one thing whose
+// marks it cannot keep, as there is no other key to put the references at.
 func FuzzRender(f *testing.F) {
 	for _, s := range []string{
 		`a: 1`, `a: -1, b: 2.5, c: "x", d: true, e: [1, "two", {three: 3.0}], f { g { h: [] } }`,

@@ -87,6 +87,9 @@ func (h *Hub) run(ctx context.Context) error {
 	if _, err := h.srv.RegisterAccount(placeholderAccount); err != nil {
 		return fmt.Errorf("%w: account %s: %w", ErrConfig, placeholderAccount, err)
 	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrStart, err)
+	}
 	h.srv.Start()
 	for {
 		if err := lg.failed(); err != nil {

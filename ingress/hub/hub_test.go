@@ -384,9 +384,8 @@ func TestStartStopsWithContext(t *testing.T) {
 	cancel()
 	h, err := Start(ctx, Config{Listen: "127.0.0.1:0", Log: quietLog(t)})
 	if err == nil {
-		// The server was ready at the first look; then there is nothing to give up.
 		h.Stop()
-		return
+		t.Fatal("Start succeeded although its context has ended")
 	}
 	if !errors.Is(err, context.Canceled) || !errors.Is(err, ErrStart) {
 		t.Error(err)
