@@ -1,0 +1,25 @@
+// Package membership decides who is in the groups. It is pure: values in, values
+// out; gathering what is so and acting on what is decided are the caller's.
+//
+// # Two decisions
+//
+// Plan runs in the leader of the metadata group: from the nodes that gossip and
+// the registry know, and what was desired before, it says which nodes are to be
+// voters and which are to follow. The result is one row of group 0.
+//
+// Step runs in the leader of each group, which alone can change its
+// configuration: it compares the group's members with the row and says the one
+// next change, or why there is none.
+//
+// # Rules
+//
+//	join     known and alive → non-voter → caught up for a while → voter
+//	voters   the largest odd number ≤ max_voters and ≤ the healthy nodes; the rest follow
+//	replace  a voter gone for longer than reap_after is replaced: first the new one in, then the old one out
+//	shrink   never below min_voters by itself; below it only by an operator's command
+//	flap     a node that comes and goes must be healthy for longer each time, up to a bound
+//	wiped    a node that returns with a new incarnation enters as a new replica; its old one goes after
+//	install  a replica that is receiving a snapshot counts as in contact
+//
+// One change at a time, each made on the configuration it was decided on.
+package membership

@@ -1,0 +1,189 @@
+package membership
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+func nodes(ids ...string) []Node {
+	var out []Node
+	for _, id := range ids {
+		n := Node{ID: id[:2], Alive: true, For: time.Minute}
+		for _, mark := range id[2:] {
+			switch mark {
+			case '-':
+				n.Alive, n.For = false, time.Hour
+			case '?':
+				n.Alive, n.For = false, time.Second
+			case '!':
+				n.Leaving = true
+			case '~':
+				n.For = time.Second
+			case 'd':
+				n.Draining = true
+			}
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	s := Settings{}.WithDefaults()
+	for _, c := range []struct {
+		name   string
+		before []string
+		nodes  []string // - dead long, ? missed for a second, ! leaving, ~ alive for a second, d draining
+		want   string
+	}{
+		{"alone", []string{"n1"}, []string{"n1"}, "[n1] []"},
+		{"two of two: an even number is no use", []string{"n1"}, []string{"n1", "n2"}, "[n1] [n2]"},
+		{"one to three", []string{"n1"}, []string{"n1", "n2", "n3"}, "[n1 n2 n3] []"},
+		{"not stable yet", []string{"n1"}, []string{"n1", "n2~", "n3~"}, "[n1] [n2 n3]"},
+		{"three to five", []string{"n1", "n2", "n3"}, []string{"n1", "n2", "n3", "n4", "n5"}, "[n1 n2 n3 n4 n5] []"},
+		{"a fourth follows", []string{"n1", "n2", "n3"}, []string{"n1", "n2", "n3", "n4"}, "[n1 n2 n3] [n4]"},
+		{"never more than five", []string{"n1", "n2", "n3", "n4", "n5"},
+			[]string{"n1", "n2", "n3", "n4", "n5", "n6", "n7"}, "[n1 n2 n3 n4 n5] [n6 n7]"},
+		{"missed for a moment", []string{"n1", "n2", "n3"}, []string{"n1", "n2", "n3?", "n4"}, "[n1 n2 n3] [n4]"},
+		{"replaced when gone for long", []string{"n1", "n2", "n3"}, []string{"n1", "n2", "n3-", "n4"}, "[n1 n2 n4] []"},
+		{"no replacement: not below three", []string{"n1", "n2", "n3"}, []string{"n1", "n2", "n3-"}, "[n1 n2 n3] []"},
+		{"two gone: not below three", []string{"n1", "n2", "n3"}, []string{"n1", "n2-", "n3-"}, "[n1 n2 n3] []"},
+		{"unknown to everybody: not below three", []string{"n1", "n2", "n3"}, []string{"n1", "n2"}, "[n1 n2 n3] []"},
+		{"leaves, a spare takes over", []string{"n1", "n2", "n3"}, []string{"n1", "n2", "n3!", "n4"}, "[n1 n2 n4] []"},
+		{"leaves without a spare", []string{"n1", "n2", "n3"}, []string{"n1", "n2", "n3!"}, "[n1 n2] []"},
+		{"draining keeps its vote", []string{"n1", "n2", "n3"}, []string{"n1", "n2", "n3d", "n4"}, "[n1 n2 n3] [n4]"},
+		{"draining gets no vote", []string{"n1", "n2", "n3"}, []string{"n1", "n2", "n3-", "n4d"}, "[n1 n2 n3] [n4]"},
+		{"dead follower is dropped", []string{"n1", "n2", "n3"}, []string{"n1", "n2", "n3", "n4-"}, "[n1 n2 n3] []"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			d := Plan(s, Desired{Voters: c.before}, nodes(c.nodes...))
+			if got := fmt.Sprint(d.Voters, " ", d.Followers); got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestPlanIsStable(t *testing.T) {
+	t.Parallel()
+	s := Settings{}.WithDefaults()
+	for n := 1; n <= 9; n++ {
+		var all []string
+		for i := range n {
+			all = append(all, fmt.Sprintf("n%d", i+1))
+		}
+		d := Desired{Voters: []string{"n1"}}
+		d = Plan(s, d, nodes(all...))
+		if next := Plan(s, d, nodes(all...)); !next.Equal(d) {
+			t.Errorf("%d nodes: %v becomes %v with nothing changed", n, d, next)
+		}
+		if want := odd(min(5, n)); len(d.Voters) != want || len(d.Voters)+len(d.Followers) != n {
+			t.Errorf("%d nodes: %v, want %d voters and all nodes in", n, d, want)
+		}
+	}
+}
+
+func TestFlappingNodeWaitsLonger(t *testing.T) {
+	t.Parallel()
+	s := Settings{}.WithDefaults()
+	for flaps, want := range []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second} {
+		ns := append(nodes("n1", "n2"), Node{ID: "n3", Alive: true, For: want, Flaps: flaps})
+		if d := Plan(s, Desired{Voters: []string{"n1"}}, ns); len(d.Voters) != 3 {
+			t.Errorf("%d flaps: no voter after %v: %v", flaps, want, d)
+		}
+		ns[2].For--
+		if d := Plan(s, Desired{Voters: []string{"n1"}}, ns); len(d.Voters) == 3 && d.Voters[2] == "n3" {
+			t.Errorf("%d flaps: a voter just before %v", flaps, want)
+		}
+	}
+	if got := s.stable(&Node{Flaps: 100}); got != s.MaxStable {
+		t.Errorf("100 flaps: %v, want the bound %v", got, s.MaxStable)
+	}
+}
+
+func view(members string, desired Desired) View {
+	v := View{Leader: "n1", Replicas: map[string]string{}, Desired: desired}
+	for _, id := range append(append([]string{}, desired.Voters...), desired.Followers...) {
+		v.Replicas[id] = id + "/a"
+	}
+	for i := 0; i+3 <= len(members); i += 4 {
+		m := members[i : i+3] // node and V(oter), f(ollower), l(agging)
+		v.Members = append(v.Members, Member{Server: m[:2] + "/a", Node: m[:2], Voter: m[2] == 'V'})
+		if m[2] == 'l' {
+			v.Members[len(v.Members)-1].Behind = 513
+		}
+	}
+	return v
+}
+
+func TestStep(t *testing.T) {
+	t.Parallel()
+	s := Settings{}.WithDefaults()
+	three := Desired{Voters: []string{"n1", "n2", "n3"}}
+	for _, c := range []struct {
+		name, members string
+		desired       Desired
+		want          string
+	}{
+		{"nothing to do", "n1V n2V n3V", three, "none "},
+		{"enter", "n1V", three, "add as non-voter n2/a"},
+		{"enter the next before promoting", "n1V n2f", three, "add as non-voter n3/a"},
+		{"promote", "n1V n2f n3f", three, "make voter n2/a"},
+		{"promote the one that can", "n1V n2l n3f", three, "make voter n3/a"},
+		{"wait", "n1V n2V n3l", three, "none "},
+		{"demote", "n1V n2V n3V", Desired{Voters: []string{"n1"}, Followers: []string{"n2", "n3"}}, "make non-voter n2/a"},
+		{"remove a stranger", "n1V n2V n3V n4f", three, "remove n4/a"},
+		{"remove a voter when its successor votes", "n1V n2V n3V n4V", Desired{Voters: []string{"n1", "n2", "n4"}}, "remove n3/a"},
+		{"not before", "n1V n2V n3V n4l", Desired{Voters: []string{"n1", "n2", "n4"}}, "none "},
+		{"nothing desired yet", "n1V n2V", Desired{}, "none "},
+		{"the leader goes last", "n1V n2V n3V", Desired{Voters: []string{"n2", "n3"}}, "none "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			got := Step(s, view(c.members, c.desired))
+			if fmt.Sprint(got.Kind, " ", got.Server) != c.want {
+				t.Errorf("got %v %s (%s), want %s", got.Kind, got.Server, got.Reason, c.want)
+			}
+		})
+	}
+}
+
+func TestStepLagEdge(t *testing.T) {
+	t.Parallel()
+	s := Settings{}.WithDefaults()
+	v := view("n1V n2V n3f", Desired{Voters: []string{"n1", "n2", "n3"}})
+	v.Members[2].Behind = s.Lag
+	if c := Step(s, v); c.Kind != Promote {
+		t.Errorf("at the edge of the lag: %v (%s), want a promotion", c.Kind, c.Reason)
+	}
+	v.Members[2].Behind = s.Lag + 1
+	if c := Step(s, v); c.Kind != None || c.Reason == "" {
+		t.Errorf("past the edge: %v, reason %q, want none with a reason", c.Kind, c.Reason)
+	}
+}
+
+func TestWipedNodeEntersAsANewReplica(t *testing.T) {
+	t.Parallel()
+	s := Settings{}.WithDefaults()
+	v := view("n1V n2V n3V", Desired{Voters: []string{"n1", "n2", "n3"}})
+	v.Replicas["n3"] = "n3/b"
+	want := []string{"add as non-voter n3/b", "make voter n3/b", "remove n3/a", "none "}
+	for i, w := range want {
+		c := Step(s, v)
+		if got := fmt.Sprint(c.Kind, " ", c.Server); got != w {
+			t.Fatalf("step %d: %s (%s), want %s", i, got, c.Reason, w)
+		}
+		switch c.Kind {
+		case AddFollower:
+			v.Members = append(v.Members, Member{Server: c.Server, Node: "n3"})
+		case Promote:
+			v.Members[3].Voter = true
+		case Remove:
+			v.Members = append(v.Members[:2], v.Members[3:]...)
+		default:
+		}
+	}
+}

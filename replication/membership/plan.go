@@ -1,0 +1,162 @@
+package membership
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Settings bound the decisions. All nodes use the same.
+type Settings struct {
+	// MaxVoters is the most voters a group has, odd. Default 5.
+	MaxVoters int
+	// MinVoters is what the number of voters never falls below by itself. Default 3.
+	MinVoters int
+	// ReapAfter is how long a node is missed before it is replaced. Default 60 s.
+	ReapAfter time.Duration
+	// Stable is how long a node must be alive before it becomes a voter. Default 5 s.
+	Stable time.Duration
+	// MaxStable bounds the longer time that a flapping node must be alive. Default 10 min.
+	MaxStable time.Duration
+	// Lag is how many entries behind a replica may be and count as caught up. Default 512.
+	Lag uint64
+	// Contact is how long ago a replica may have answered and count as caught up. Default 2 s.
+	Contact time.Duration
+}
+
+// WithDefaults returns s with its zero fields set.
+func (s Settings) WithDefaults() Settings {
+	s.MaxVoters = cmp.Or(s.MaxVoters, 5)
+	s.MinVoters = cmp.Or(s.MinVoters, 3)
+	s.ReapAfter = cmp.Or(s.ReapAfter, 60*time.Second)
+	s.Stable = cmp.Or(s.Stable, 5*time.Second)
+	s.MaxStable = cmp.Or(s.MaxStable, 10*time.Minute)
+	s.Lag = cmp.Or(s.Lag, 512)
+	s.Contact = cmp.Or(s.Contact, 2*time.Second)
+	return s
+}
+
+// Node is what is known of a node.
+type Node struct {
+	ID    string
+	Alive bool
+	// For is how long it has been alive, or missed.
+	For time.Duration
+	// Flaps counts how often it failed lately.
+	Flaps int
+	// Leaving: an operator or the node itself wants it out.
+	Leaving bool
+	// Draining: it is about to stop and will be back; it gets no new duties.
+	Draining bool
+}
+
+// Desired is who is to be in the groups, by node id, sorted.
+type Desired struct {
+	Voters    []string `json:"voters"`
+	Followers []string `json:"followers,omitempty"`
+	// Floor is the number of voters below which an operator has allowed to go; 0 = Settings.MinVoters.
+	Floor int `json:"floor,omitempty"`
+}
+
+// Equal says whether two are the same.
+func (d Desired) Equal(o Desired) bool {
+	return slices.Equal(d.Voters, o.Voters) && slices.Equal(d.Followers, o.Followers) && d.Floor == o.Floor
+}
+
+// has says whether a node is desired at all.
+func (d Desired) has(id string) bool {
+	return slices.Contains(d.Voters, id) || slices.Contains(d.Followers, id)
+}
+
+// stable is how long a node must have been alive to become a voter.
+func (s Settings) stable(n *Node) time.Duration {
+	d := s.Stable
+	for range n.Flaps {
+		if d *= 2; d >= s.MaxStable {
+			return s.MaxStable
+		}
+	}
+	return d
+}
+
+// odd returns the largest odd number up to n, at least 1.
+func odd(n int) int { return max(1, n-(n+1)%2) }
+
+// Plan returns who is to be in the groups from now on.
+func Plan(s Settings, before Desired, nodes []Node) Desired {
+	byID := make(map[string]*Node, len(nodes))
+	for i := range nodes {
+		byID[nodes[i].ID] = &nodes[i]
+	}
+	var keep, spare, rest []string
+	gone := 0 // voters that are lost, or leave
+	for _, id := range before.Voters {
+		n := byID[id]
+		switch {
+		case n != nil && n.Leaving:
+			gone++
+		case n == nil || !n.Alive && n.For >= s.ReapAfter:
+			gone++
+			rest = append(rest, id)
+		default:
+			keep = append(keep, id) // alive, or missed for a moment only
+		}
+	}
+	healthy := 0
+	for i := range nodes {
+		n := &nodes[i]
+		if n.Alive && !n.Leaving {
+			healthy++
+		}
+		if slices.Contains(before.Voters, n.ID) || n.Leaving {
+			continue
+		}
+		if n.Alive && !n.Draining && n.For >= s.stable(n) {
+			spare = append(spare, n.ID)
+		}
+	}
+	slices.Sort(spare)
+	voters := choose(s, before, keep, spare, rest, healthy)
+	out := Desired{Voters: voters, Floor: before.Floor}
+	for i := range nodes {
+		n := &nodes[i]
+		follows := n.Alive || before.has(n.ID) && n.For < s.ReapAfter
+		if follows && !n.Leaving && !slices.Contains(voters, n.ID) {
+			out.Followers = append(out.Followers, n.ID)
+		}
+	}
+	slices.Sort(out.Voters)
+	slices.Sort(out.Followers)
+	return out
+}
+
+// choose picks the voters: those to keep, then spares, then, rather than fall
+// below the floor, those that are lost.
+func choose(s Settings, before Desired, keep, spare, lost []string, healthy int) []string {
+	floor := s.MinVoters
+	if before.Floor > 0 {
+		floor = before.Floor
+	}
+	target := min(odd(min(s.MaxVoters, healthy)), s.MaxVoters)
+	voters := slices.Clone(keep)
+	if len(voters) > target && before.Floor > 0 && before.Floor < len(voters) {
+		voters = voters[:max(target, before.Floor)]
+	}
+	for _, id := range spare {
+		if len(voters) >= target {
+			break
+		}
+		voters = append(voters, id)
+	}
+	// The floor counts what the cluster had: one that never had three does not need three.
+	for _, id := range lost {
+		if len(voters) >= min(floor, len(before.Voters)) {
+			break
+		}
+		voters = append(voters, id)
+	}
+	if len(voters)%2 == 0 && len(voters) > floor && len(voters) > len(keep) {
+		voters = voters[:len(voters)-1] // an even number tolerates no more than the odd one below it
+	}
+	return voters
+}

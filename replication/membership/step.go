@@ -1,0 +1,197 @@
+package membership
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Kind is a change of a group's configuration.
+type Kind int
+
+// The kinds of changes; None with a reason.
+const (
+	None Kind = iota
+	AddFollower
+	Promote
+	Demote
+	Remove
+)
+
+// String names the kind as logs show it.
+func (k Kind) String() string {
+	return [...]string{"none", "add as non-voter", "make voter", "make non-voter", "remove"}[k]
+}
+
+// Member is a replica in a group's configuration.
+type Member struct {
+	Server string // nodeID/incarnation
+	Node   string
+	Voter  bool
+	// Behind is how many entries it lacks, Contact how long ago it answered (negative:
+	// never), Installing that it is receiving a snapshot. Of the leader itself all zero.
+	Behind     uint64
+	Contact    time.Duration
+	Installing bool
+}
+
+// View is a group as its leader sees it.
+type View struct {
+	Leader  string // node id
+	Members []Member
+	// Replicas are the replicas that the nodes have now, by node id.
+	Replicas map[string]string
+	Desired  Desired
+}
+
+// Change is the next change of a group's configuration, or why there is none.
+type Change struct {
+	Kind   Kind
+	Server string
+	Reason string
+}
+
+// Step returns the next change that brings a group towards what is desired.
+// Adding comes before removing; only one voter changes at a time.
+func Step(s Settings, v View) Change {
+	for _, f := range []func(Settings, *View) Change{enter, promote, replaced, demote, leave} {
+		if c := f(s, &v); c.Kind != None || c.Reason != "" {
+			return c
+		}
+	}
+	return Change{}
+}
+
+func (v *View) member(server string) *Member {
+	for i := range v.Members {
+		if v.Members[i].Server == server {
+			return &v.Members[i]
+		}
+	}
+	return nil
+}
+
+// enter adds the replicas of desired nodes that are not in the group.
+func enter(_ Settings, v *View) Change {
+	for _, id := range slices.Concat(v.Desired.Voters, v.Desired.Followers) {
+		server := v.Replicas[id]
+		if server != "" && v.member(server) == nil {
+			return Change{AddFollower, server, "node " + id + " joined"}
+		}
+	}
+	return Change{}
+}
+
+// promote makes voters of those that have caught up.
+func promote(s Settings, v *View) Change {
+	waiting := ""
+	for _, id := range v.Desired.Voters {
+		m := v.member(v.Replicas[id])
+		if m == nil || m.Voter {
+			continue
+		}
+		if why := behind(s, m); why != "" {
+			waiting = fmt.Sprintf("%s is not a voter yet: %s", m.Server, why)
+			continue
+		}
+		return Change{Promote, m.Server, "node " + id + " has caught up"}
+	}
+	if waiting != "" && v.wantsOnlyPromotion() {
+		return Change{Reason: waiting}
+	}
+	return Change{}
+}
+
+// wantsOnlyPromotion says that nothing but waiting promotions keeps the group
+// from what is desired, so that their reason is worth saying.
+func (v *View) wantsOnlyPromotion() bool {
+	for i := range v.Members {
+		m := &v.Members[i]
+		if v.Replicas[m.Node] != m.Server && v.Replicas[m.Node] != "" || !v.Desired.has(m.Node) {
+			return false
+		}
+	}
+	return true
+}
+
+// behind says why a replica has not caught up.
+func behind(s Settings, m *Member) string {
+	switch {
+	case m.Installing:
+		return "it is receiving a snapshot"
+	case m.Contact < 0:
+		return "it never answered"
+	case m.Contact > s.Contact:
+		return fmt.Sprintf("it last answered %v ago", m.Contact.Round(time.Millisecond))
+	case m.Behind > s.Lag:
+		return fmt.Sprintf("it is %d entries behind, at most %d are allowed", m.Behind, s.Lag)
+	}
+	return ""
+}
+
+// voters counts the voters other than one replica.
+func (v *View) voters(except string) int {
+	n := 0
+	for i := range v.Members {
+		if v.Members[i].Voter && v.Members[i].Server != except {
+			n++
+		}
+	}
+	return n
+}
+
+// replaced removes the old replica of a node that has a new one in the group, or
+// that is a voter in the way of one.
+func replaced(_ Settings, v *View) Change {
+	for i := range v.Members {
+		m := &v.Members[i]
+		now := v.Replicas[m.Node]
+		if now == "" || now == m.Server || v.member(now) == nil || v.voters(m.Server) == 0 {
+			continue
+		}
+		return Change{Remove, m.Server, "node " + m.Node + " has a new replica, " + now}
+	}
+	return Change{}
+}
+
+// demote makes non-voters of voters that are to follow, once those that are to
+// vote do.
+func demote(_ Settings, v *View) Change {
+	for i := range v.Members {
+		m := &v.Members[i]
+		if m.Voter && slices.Contains(v.Desired.Followers, m.Node) && v.settled() && m.Node != v.Leader {
+			return Change{Demote, m.Server, "node " + m.Node + " is to follow"}
+		}
+	}
+	return Change{}
+}
+
+// settled says that every desired voter is one.
+func (v *View) settled() bool {
+	for _, id := range v.Desired.Voters {
+		if m := v.member(v.Replicas[id]); m == nil || !m.Voter {
+			return false
+		}
+	}
+	return len(v.Desired.Voters) > 0
+}
+
+// leave removes replicas of nodes that are not desired, voters only once those
+// that are to vote do. The leader removes itself last.
+func leave(_ Settings, v *View) Change {
+	var self *Member
+	for i := range v.Members {
+		m := &v.Members[i]
+		switch {
+		case v.Desired.has(m.Node) || len(v.Desired.Voters) == 0, m.Voter && !v.settled():
+		case m.Node == v.Leader:
+			self = m
+		default:
+			return Change{Remove, m.Server, "node " + m.Node + " is not in the cluster any more"}
+		}
+	}
+	if self != nil {
+		return Change{Reason: "the leader leaves; it hands over first"}
+	}
+	return Change{}
+}
