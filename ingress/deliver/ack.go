@@ -42,7 +42,9 @@ func (c *Consumer) Ack(out []Action, tok *jsapi.AckReply, payload []byte, reply 
 }
 
 // term settles what a term names, with an advisory if it has an effect.
-func (c *Consumer) term(out []Action, tok *jsapi.AckReply, reason, reply string, now int64) []Action {
+func (c *Consumer) term(
+	out []Action, tok *jsapi.AckReply, reason, reply string, now int64,
+) []Action {
 	count := tok.Delivered
 	if _, s := c.find(tok.StreamSeq); s != nil {
 		count = uint64(s.count)
@@ -52,7 +54,8 @@ func (c *Consumer) term(out []Action, tok *jsapi.AckReply, reason, reply string,
 		return out
 	}
 	return append(out, Action{
-		Kind: ActTerminated, Seq: tok.StreamSeq, ConsumerSeq: tok.ConsumerSeq, Delivered: count, Reason: reason,
+		Kind: ActTerminated, Seq: tok.StreamSeq, ConsumerSeq: tok.ConsumerSeq,
+		Delivered: count, Reason: reason,
 	})
 }
 
@@ -80,7 +83,8 @@ func (c *Consumer) acked(out []Action, tok *jsapi.AckReply, reply string, now in
 	default:
 		if c.sample() {
 			out = append(out, Action{
-				Kind: ActSampled, Seq: seq, ConsumerSeq: s.last, Delivered: uint64(s.count), Elapsed: now - s.delivered,
+				Kind: ActSampled, Seq: seq, ConsumerSeq: s.last,
+				Delivered: uint64(s.count), Elapsed: now - s.delivered,
 			})
 		}
 		out = c.done(out, i, now)
@@ -147,7 +151,7 @@ func (c *Consumer) raise(cseq, seq uint64) {
 }
 
 // ackedUpTo settles the pending messages up to a sequence that match the filters:
-// a message that the consumer got while it had other filters is not meant.
+// one that the consumer got while it had other filters, or did not get yet, is not meant.
 func (c *Consumer) ackedUpTo(out []Action, seq, cseq uint64, now int64) ([]Action, bool) {
 	if c.t == nil || seq <= c.state.AckFloorStream {
 		return out, false
@@ -183,6 +187,9 @@ func (c *Consumer) ackedUpTo(out []Action, seq, cseq uint64, now int64) ([]Actio
 }
 
 func (c *Consumer) meant(s *slot) bool {
+	if s.home == homeNone || s.count == 0 {
+		return false // not sent yet
+	}
 	if s.epoch == c.epoch || len(c.cfg.Filters) == 0 {
 		return true
 	}
@@ -303,7 +310,9 @@ func (c *Consumer) exhaust(out []Action, i int32) []Action {
 	c.drop(i)
 	c.remember(row.Seq)
 	c.state.Redelivered++
-	return append(out, Action{Kind: ActMaxDeliver, Seq: row.Seq, ConsumerSeq: row.LastSeq, Delivered: uint64(row.Count)})
+	return append(out, Action{
+		Kind: ActMaxDeliver, Seq: row.Seq, ConsumerSeq: row.LastSeq, Delivered: uint64(row.Count),
+	})
 }
 
 // unexhaust forgets a message that was given up.

@@ -73,9 +73,10 @@ func ackBase(cfg *Config) int {
 }
 
 // size is what a delivery counts against the max_bytes of a request.
-func (c *Consumer) size(m *record.Message, delivered, cseq, pending uint64) int {
+func (c *Consumer) size(l *letter) int {
+	m := l.msg
 	n := ackBase(&c.cfg) + len(m.Subject)
-	for _, v := range [...]uint64{delivered, m.Seq, cseq, uint64(max(m.Time, 0)), pending} {
+	for _, v := range [...]uint64{l.count, m.Seq, l.cseq, uint64(max(m.Time, 0)), l.pending} {
 		n += digits(v)
 	}
 	if !c.cfg.HeadersOnly {

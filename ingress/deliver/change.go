@@ -252,16 +252,7 @@ func (c *Consumer) Failed(out []Action, tag uint64) []Action {
 		g.spare = append(g.spare, b)
 	}
 	g.flight = slices.Delete(g.flight, at, len(g.flight))
-	for i := range g.held {
-		if g.held[i].tag >= tag {
-			g.held[i].tag = 0
-		}
-	}
-	for i := range g.outbox {
-		if g.outbox[i].tag >= tag {
-			g.outbox[i].tag = 0
-		}
-	}
+	// What waits keeps its tag: the next one applied is above it, and carries it all.
 	return out
 }
 

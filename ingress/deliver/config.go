@@ -114,7 +114,8 @@ type Config struct {
 	Push bool
 	// Settles: the stream's retention wants to hear of settled messages (interest, workqueue).
 	Settles bool
-	// Volatile: the cursor lives in the leader's memory only (ack none, mem_storage).
+	// Volatile: the cursor lives in the leader's memory only (ack none, mem_storage). It has no
+	// effect together with Settles.
 	Volatile bool
 	// AckAnyDelivery: the ack of an earlier delivery settles a message that was
 	// delivered again since, as JetStream has it. See the package comment.
@@ -161,14 +162,16 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-func (c Config) withDefaults() Config {
+// fill sets the fields that have defaults. A cursor that nobody records can not
+// tell again what was settled, so under such a retention it is recorded.
+func (c *Config) fill() {
+	c.Volatile = c.Volatile && !c.Settles
 	if c.AckWait == 0 {
 		c.AckWait = jsapi.DefaultAckWait
 	}
 	if c.MaxWaiting == 0 {
 		c.MaxWaiting = jsapi.DefaultMaxWaiting
 	}
-	return c
 }
 
 // wait is the ack wait after the nth delivery, counted from 1.

@@ -60,10 +60,11 @@ type Loaded struct {
 // New makes a consumer of a valid Config.
 func New(cfg Config, src Source, interest Interest, from *Loaded) *Consumer {
 	c := &Consumer{
-		cfg: cfg.withDefaults(), src: src, interest: interest,
+		cfg: cfg, src: src, interest: interest,
 		state: from.Cursor, recorded: from.Cursor.Next,
 		lastUsed: from.Now, idleDue: Never, pauseDue: Never,
 	}
+	c.cfg.fill()
 	c.state.Next = max(c.state.Next, 1)
 	c.configure(from.Now)
 	for i := range from.Pending {

@@ -49,9 +49,11 @@
 // stream, naks in the order they came. Redeliveries ignore the window. Then, if
 // fewer than max_ack_pending messages are unacked, the next message that matches.
 // A nak that waits for its delay is nobody's work and does not count against the
-// window, up to Limits.MaxDelayed of them. Each message goes to the request at the head of the queue, which moves to
-// the tail. A request whose client is gone, that expired, or whose byte budget
-// is too small ends on the way; a budget is charged only with what was sent to it.
+// window, up to Limits.MaxDelayed of them.
+//
+// Each message goes to the request at the head of the queue, which moves to the
+// tail. A request whose client is gone, that expired, or whose byte budget is too
+// small ends on the way; a budget is charged only with what was sent to it.
 //
 // # Acks
 //
@@ -62,8 +64,9 @@
 // ack wait ends does the refused ack settle the message instead of a third
 // delivery: the work was done, and a worker slower than its ack wait would
 // otherwise go round for ever. Config.AckAnyDelivery is JetStream's rule: any
-// delivery's ack settles. Nak and progress count only if they are of the last delivery; they are
-// answered in any case. The ack of a message that reached max_deliver settles it.
+// delivery's ack settles. Nak and progress count only if they are of the last
+// delivery; they are answered in any case. The ack of a message that reached
+// max_deliver settles it.
 //
 // All: what is pending up to the sequence and matches the filters is settled.
 // None: settled at delivery; acks are refused.
@@ -88,8 +91,7 @@
 //
 // # Bounds
 //
-//	pending messages     max_ack_pending (Limits.MaxUnacked without) + Limits.MaxDelayed + what is redelivered;
-//	                     about 100 bytes each
+//	pending messages     max_ack_pending, else Limits.MaxUnacked; and Limits.MaxDelayed; 100 bytes each
 //	waiting requests     max_waiting; 96 bytes each and the reply subject
 //	settled ahead        max_ack_pending, else Limits.MaxAhead; 8 bytes each
 //	given up             Limits.MaxExhausted; 8 bytes each; above it known by their rows only

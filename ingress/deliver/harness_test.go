@@ -110,7 +110,9 @@ func (r *rows) apply(ch *command.ConsumerChange) {
 		delete(r.pending, seq)
 	}
 	for _, span := range ch.Ranges {
-		maps.DeleteFunc(r.pending, func(seq uint64, _ record.Pending) bool { return span[0] <= seq && seq <= span[1] })
+		maps.DeleteFunc(r.pending, func(seq uint64, _ record.Pending) bool {
+			return span[0] <= seq && seq <= span[1]
+		})
 	}
 }
 
@@ -143,11 +145,13 @@ func format(c *Consumer, a *Action) string {
 	switch a.Kind {
 	case ActDeliver:
 		r := c.AckReply(a)
-		return fmt.Sprintf("%s <- %s %q %s", a.To, a.Message.Subject, a.Message.Payload, jsapi.AppendAckReply(nil, &r))
+		return fmt.Sprintf("%s <- %s %q %s", a.To, a.Message.Subject, a.Message.Payload,
+			jsapi.AppendAckReply(nil, &r))
 	case ActStatus:
 		lines := strings.Split(strings.TrimSuffix(string(a.Header), "\r\n\r\n"), "\r\n")
-		return strings.TrimSuffix(fmt.Sprintf("%s <- %s [%s]", a.To, strings.TrimPrefix(lines[0], "NATS/1.0 "),
-			strings.Join(lines[1:], ", ")), " []")
+		text := strings.TrimPrefix(lines[0], "NATS/1.0 ")
+		text = fmt.Sprintf("%s <- %s [%s]", a.To, text, strings.Join(lines[1:], ", "))
+		return strings.TrimSuffix(text, " []")
 	case ActReply:
 		return fmt.Sprintf("%s <- (empty)", a.To)
 	case ActSettle:

@@ -137,7 +137,8 @@ func (c *Consumer) Purged() {
 // SetNumPending.
 func (c *Consumer) Update(cfg Config, now int64) (recount bool) {
 	old := c.cfg
-	c.cfg = cfg.withDefaults()
+	c.cfg = cfg
+	c.cfg.fill()
 	c.configure(now)
 	recount = !slices.Equal(old.Filters, c.cfg.Filters)
 	if recount {

@@ -116,14 +116,15 @@ func (c *Consumer) Pull(out []Action, q *jsapi.NextRequest, err error, reply str
 		}
 	}
 	if w.n >= c.cfg.MaxWaiting {
-		// A client that expects heartbeats finds out by their absence; told at once it would ask again at once.
+		// A client that expects heartbeats misses them; told at once it would ask again at once.
 		if q.Heartbeat > 0 {
 			return out
 		}
 		return append(out, status(reply, jsapi.StatusMaxWaiting))
 	}
 	r := request{
-		reply: reply, batch: q.Batch, bytes: max(q.MaxBytes, 0), expires: Never, received: now, noWait: q.NoWait,
+		reply: reply, batch: q.Batch, bytes: max(q.MaxBytes, 0), expires: Never,
+		received: now, noWait: q.NoWait,
 	}
 	if q.Expires != 0 {
 		r.expires = after(now, int64(q.Expires))
@@ -230,10 +231,10 @@ func (c *Consumer) noMore(out []Action, now int64) []Action {
 	return out
 }
 
-// take returns the request that a message of this size goes to, nil if none
+// take returns the request that a delivery goes to, nil if none
 // waits. Requests that can not take it end on the way; only the one that gets
 // the message pays for it.
-func (c *Consumer) take(out []Action, size, now int64) ([]Action, *request) {
+func (c *Consumer) take(out []Action, l *letter, now int64) ([]Action, *request) {
 	w := c.reqs
 	for w.n > 0 {
 		r := w.at(0)
@@ -241,7 +242,7 @@ func (c *Consumer) take(out []Action, size, now int64) ([]Action, *request) {
 		case now >= r.expires:
 			out = c.timeout(out, r)
 		case !c.interest(r.reply, r.received):
-		case r.bytes > 0 && size > int64(r.bytes):
+		case r.bytes > 0 && c.size(l) > r.bytes:
 			out = c.end(out, r, jsapi.StatusMaxBytes)
 		default:
 			return out, r
@@ -252,11 +253,11 @@ func (c *Consumer) take(out []Action, size, now int64) ([]Action, *request) {
 }
 
 // charge books a delivery to the head request, which moves to the tail or ends.
-func (c *Consumer) charge(out []Action, size, now int64) []Action {
+func (c *Consumer) charge(out []Action, l *letter, now int64) []Action {
 	w := c.reqs
 	r := w.at(0)
 	if r.bytes > 0 {
-		if r.bytes -= int(size); r.bytes == 0 {
+		if r.bytes -= c.size(l); r.bytes == 0 {
 			r.batch = 1
 		}
 	}

@@ -21,7 +21,9 @@ const (
 
 // Stored tells that a message was stored and applied. The owner calls Matches,
 // or knows the answer.
-func (c *Consumer) Stored(seq uint64, matches bool) { //nolint:revive // flag-parameter: a fact about the message.
+//
+//nolint:revive // flag-parameter: a fact about the message.
+func (c *Consumer) Stored(seq uint64, matches bool) {
 	if !matches || seq < c.state.Next {
 		return
 	}
@@ -99,16 +101,16 @@ func (c *Consumer) again(out []Action, now int64) ([]Action, outcome) {
 			continue
 		}
 		l := letter{
-			seq: s.seq, cseq: c.state.DeliveredConsumer + 1, count: uint64(s.count) + 1, pending: c.numPending, msg: m,
+			seq: s.seq, cseq: c.state.DeliveredConsumer + 1, count: uint64(s.count) + 1,
+			pending: c.numPending, msg: m,
 		}
-		size := int64(c.size(m, l.count, l.cseq, l.pending))
 		var r *request
-		if out, r = c.take(out, size, now); r == nil {
+		if out, r = c.take(out, &l, now); r == nil {
 			return out, noRequest
 		}
 		c.track(i, &l, now)
 		out = c.send(out, &l, r)
-		return c.charge(out, size, now), delivered
+		return c.charge(out, &l, now), delivered
 	}
 	return out, noMessage
 }
@@ -124,9 +126,8 @@ func (c *Consumer) fresh(out []Action, now int64, scans *int) ([]Action, outcome
 	}
 	left := c.numPending - min(c.numPending, 1)
 	l := letter{seq: m.Seq, cseq: c.state.DeliveredConsumer + 1, count: 1, pending: left, msg: m}
-	size := int64(c.size(m, 1, l.cseq, left))
 	var r *request
-	if out, r = c.take(out, size, now); r == nil {
+	if out, r = c.take(out, &l, now); r == nil {
 		return out, noRequest
 	}
 	c.numPending = left
@@ -139,7 +140,7 @@ func (c *Consumer) fresh(out []Action, now int64, scans *int) ([]Action, outcome
 		c.track(c.table().add(l.seq), &l, now)
 	}
 	out = c.send(out, &l, r)
-	return c.charge(out, size, now), delivered
+	return c.charge(out, &l, now), delivered
 }
 
 // full says that the window of unacked messages is full. Naks that wait for
@@ -238,8 +239,9 @@ func (c *Consumer) track(i int32, l *letter, now int64) {
 // send gives a delivery to the owner, or keeps it until its record is applied.
 func (c *Consumer) send(out []Action, l *letter, r *request) []Action {
 	if c.fenced {
-		l.to, l.since, l.msg = r.reply, r.received, nil
-		c.changes().outbox = append(c.changes().outbox, *l)
+		kept := *l
+		kept.to, kept.since, kept.msg = r.reply, r.received, nil
+		c.changes().outbox = append(c.changes().outbox, kept)
 		return out
 	}
 	return append(out, Action{

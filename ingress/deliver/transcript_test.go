@@ -29,7 +29,7 @@ import (
 //	vanish seq=N                        a message leaves the stream, and the consumer is not told yet
 //	remove seq=N [reason] / below first=N [reason] / purge subj=F
 //	gone to=R / back to=R               interest
-//	update …, info, needs seq=N, rows, crash, delete, lead, stop
+//	update …, info, needs seq=N, rows, due, unanswered, crash, delete, lead, stop
 type script struct {
 	t      *testing.T
 	src    *memStream
@@ -47,7 +47,9 @@ func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		t.Helper()
 		t.Parallel()
-		s := &script{t: t, src: newMemStream(), gone: map[string]bool{}, flight: map[int]*command.ConsumerChange{}}
+		s := &script{
+			t: t, src: newMemStream(), gone: map[string]bool{}, flight: map[int]*command.ConsumerChange{},
+		}
 		datadriven.RunTest(t, path, s.run)
 	})
 }
@@ -80,7 +82,9 @@ func scan[T any](t *testing.T, d *datadriven.TestData, key string, def T) T {
 
 func (s *script) config(d *datadriven.TestData, cfg Config) Config {
 	t := s.t
-	policies := map[string]jsapi.AckPolicy{"none": jsapi.AckNone, "all": jsapi.AckAll, "explicit": jsapi.AckExplicit}
+	policies := map[string]jsapi.AckPolicy{
+		"none": jsapi.AckNone, "all": jsapi.AckAll, "explicit": jsapi.AckExplicit,
+	}
 	if d.HasArg("ack") {
 		cfg.Ack = policies[scan(t, d, "ack", "")]
 	}
@@ -89,7 +93,7 @@ func (s *script) config(d *datadriven.TestData, cfg Config) Config {
 	}
 	if d.HasArg("backoff") {
 		cfg.Backoff = nil
-		for _, v := range strings.Split(scan(t, d, "backoff", ""), "/") {
+		for v := range strings.SplitSeq(scan(t, d, "backoff", ""), "/") {
 			b, err := time.ParseDuration(v)
 			if err != nil {
 				t.Fatal(err)
@@ -119,8 +123,9 @@ func (s *script) config(d *datadriven.TestData, cfg Config) Config {
 	cfg.Volatile = d.HasArg("volatile")
 	cfg.AckAnyDelivery = d.HasArg("anydelivery")
 	cfg.Limits = Limits{
-		MaxUnacked: scan(t, d, "unacked", 0), MaxDelayed: scan(t, d, "delayed", 0), MaxAhead: scan(t, d, "ahead", 0),
-		MaxExhausted: scan(t, d, "exhausted", 0), MaxHeld: scan(t, d, "held", 0),
+		MaxUnacked: scan(t, d, "unacked", 0), MaxDelayed: scan(t, d, "delayed", 0),
+		MaxAhead: scan(t, d, "ahead", 0), MaxExhausted: scan(t, d, "exhausted", 0),
+		MaxHeld: scan(t, d, "held", 0),
 	}.WithDefaults()
 	return cfg
 }
@@ -128,7 +133,8 @@ func (s *script) config(d *datadriven.TestData, cfg Config) Config {
 func (s *script) begin(d *datadriven.TestData) {
 	policies := map[string]jsapi.DeliverPolicy{
 		"all": jsapi.DeliverAll, "last": jsapi.DeliverLast, "new": jsapi.DeliverNew,
-		"seq": jsapi.DeliverByStartSequence, "time": jsapi.DeliverByStartTime, "last_per_subject": jsapi.DeliverLastPerSubject,
+		"seq": jsapi.DeliverByStartSequence, "time": jsapi.DeliverByStartTime,
+		"last_per_subject": jsapi.DeliverLastPerSubject,
 	}
 	s.cfg = s.config(d, Config{StreamID: 7, ID: 9, Stream: "S", Name: "C", Ack: jsapi.AckExplicit})
 	if err := s.cfg.Validate(); err != nil {
@@ -136,7 +142,8 @@ func (s *script) begin(d *datadriven.TestData) {
 	}
 	st := Begin(s.src, Start{
 		Policy: policies[scan(s.t, d, "policy", "all")], Seq: scan(s.t, d, "start", uint64(0)),
-		Time: int64(duration(s.t, d, "since")), Filters: s.cfg.Filters, OnePerSubject: d.HasArg("onepersubject"),
+		Time: int64(duration(s.t, d, "since")), Filters: s.cfg.Filters,
+		OnePerSubject: d.HasArg("onepersubject"),
 	})
 	s.rows = rows{state: st, pending: map[uint64]record.Pending{}}
 	s.c = load(s.cfg, s.src, s.interest, &s.rows, s.now)
@@ -259,6 +266,8 @@ func (s *script) runMore(t *testing.T, d *datadriven.TestData) string {
 		return [...]string{"no", "yes", "see the row"}[s.c.Needs(seq, subject)] + "\n"
 	case "rows":
 		return s.printRows(s.rows.sorted(), nil, nil)
+	case "unanswered":
+		return fmt.Sprintf("%d, %d held\n", s.c.Unanswered(), s.c.Held())
 	case "due":
 		if due := s.c.NextDue(); due != Never {
 			return time.Duration(due-s.now).String() + "\n"
@@ -325,7 +334,8 @@ func (s *script) printRows(puts []record.Pending, dels []uint64, ranges [][2]uin
 	for _, p := range puts {
 		fmt.Fprintf(&b, "put %d %s", p.Seq, kinds[p.Kind])
 		if p.Kind != record.PendingSettled {
-			fmt.Fprintf(&b, " cseq=%d last=%d count=%d due=%v", p.ConsumerSeq, p.LastSeq, p.Count, time.Duration(p.Due))
+			fmt.Fprintf(&b, " cseq=%d last=%d count=%d due=%v",
+				p.ConsumerSeq, p.LastSeq, p.Count, time.Duration(p.Due))
 		}
 		b.WriteString("\n")
 	}
@@ -352,11 +362,12 @@ func (s *script) purge(d *datadriven.TestData) string {
 		}
 		s.src.first = max(s.src.first, first)
 		s.src.last = max(s.src.last, first-1)
-		reason, recount := "", false
+		reason := ""
 		if d.HasArg("reason") {
 			reason = ReasonLimits
 		}
-		if out, recount = s.c.RemovedBelow(out, first, reason); recount {
+		out, recount := s.c.RemovedBelow(nil, first, reason)
+		if recount {
 			s.recount()
 		}
 		return s.print(d, out)
@@ -380,7 +391,8 @@ func (s *script) purge(d *datadriven.TestData) string {
 func (s *script) info() string {
 	in := s.c.Info(s.now)
 	text := fmt.Sprintf("delivered=%d/%d floor=%d/%d ack_pending=%d redelivered=%d waiting=%d pending=%d",
-		in.State.DeliveredConsumer, in.State.DeliveredStream, in.State.AckFloorConsumer, in.State.AckFloorStream,
+		in.State.DeliveredConsumer, in.State.DeliveredStream,
+		in.State.AckFloorConsumer, in.State.AckFloorStream,
 		in.NumAckPending, in.NumRedelivered, in.NumWaiting, in.NumPending)
 	if in.Paused {
 		text += fmt.Sprintf(" paused=%v", in.PauseRemaining)
