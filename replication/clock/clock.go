@@ -137,7 +137,7 @@ func (c *Clock) Running() bool {
 // Lead starts a term of this replica. Where no clock runs it starts one from the
 // wall clocks; with a store that is not empty nothing is deleted by age from then
 // on for AcceptAfter.
-func (c *Clock) Lead(storeEmpty bool) {
+func (c *Clock) Lead(storeEmpty bool) { //nolint:revive // a fact about the store, not a mode
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.cfg.Boottime()

@@ -9,8 +9,10 @@ import (
 )
 
 const (
-	year = 365 * 24 * time.Hour
-	day  = 24 * time.Hour
+	acceptAfter = DefaultAcceptAfter
+	slack       = DefaultTolerance
+	year        = 365 * 24 * time.Hour
+	day         = 24 * time.Hour
 )
 
 // t0 is a Friday.
@@ -152,11 +154,11 @@ func TestFullStop(t *testing.T) {
 		{"restart within the boot", false, time.Minute, 0, time.Minute, 0},
 		{"restart within the boot, wall a year ahead", false, time.Minute, year, time.Minute, 0},
 		{"restart within the boot, wall an hour behind", false, time.Minute, -time.Hour, time.Minute, 0},
-		{"Friday to Monday over a reboot: today's time", true, 3 * day, 0, 3 * day, DefaultAcceptAfter},
-		{"over a reboot, wall an hour ahead: believed", true, time.Minute, time.Hour, time.Minute + time.Hour, DefaultAcceptAfter},
-		{"over a reboot, wall a year ahead: believed", true, time.Minute, year, time.Minute + year, DefaultAcceptAfter},
-		{"over a reboot, wall an hour behind: the last time stays", true, time.Minute, -time.Hour, 0, DefaultAcceptAfter},
-		{"over a reboot, wall a year behind: the last time stays", true, time.Minute, -year, 0, DefaultAcceptAfter},
+		{"Friday to Monday over a reboot: today's time", true, 3 * day, 0, 3 * day, acceptAfter},
+		{"reboot, wall an hour ahead", true, time.Minute, time.Hour, time.Minute + time.Hour, acceptAfter},
+		{"over a reboot, wall a year ahead", true, time.Minute, year, time.Minute + year, acceptAfter},
+		{"over a reboot, wall an hour behind: no lower", true, time.Minute, -time.Hour, 0, acceptAfter},
+		{"over a reboot, wall a year behind: no lower", true, time.Minute, -year, 0, acceptAfter},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -191,7 +193,7 @@ func TestWaitAfterAFullStop(t *testing.T) {
 	m := newMachine()
 	c := m.clock(t)
 	c.Lead(false)
-	m.pass(DefaultAcceptAfter - 1)
+	m.pass(acceptAfter - 1)
 	if c.AgeTrusted() {
 		t.Error("trusted before the wait is over")
 	}
@@ -209,7 +211,7 @@ func TestWaitAfterAFullStop(t *testing.T) {
 	if err := c.Restore(saved); err != nil {
 		t.Fatal(err)
 	}
-	if got := c.AgeWait(); got != DefaultAcceptAfter-2*time.Minute {
+	if got := c.AgeWait(); got != acceptAfter-2*time.Minute {
 		t.Errorf("after a restart %v are left", got)
 	}
 	if by := c.Accept(); by != 0 || !c.AgeTrusted() {
@@ -283,13 +285,13 @@ func TestCorrection(t *testing.T) {
 		moved time.Duration
 		ahead bool
 	}{
-		{"at the tolerance", DefaultTolerance, time.Hour, 0, false},
-		{"past the tolerance, before accept_after", DefaultTolerance + 1, DefaultAcceptAfter, 0, false},
-		{"past the tolerance for accept_after", DefaultTolerance + 1, DefaultAcceptAfter + time.Second, DefaultTolerance + 1, false},
-		{"an hour ahead, not yet", time.Hour, DefaultAcceptAfter, 0, false},
-		{"an hour ahead, believed", time.Hour, DefaultAcceptAfter + time.Second, time.Hour, false},
-		{"a year ahead, not yet", year, DefaultAcceptAfter, 0, false},
-		{"a year ahead, believed", year, DefaultAcceptAfter + time.Second, year, false},
+		{"at the tolerance", slack, time.Hour, 0, false},
+		{"past it, not yet", slack + 1, acceptAfter, 0, false},
+		{"past it, believed", slack + 1, acceptAfter + time.Second, slack + 1, false},
+		{"an hour ahead, not yet", time.Hour, acceptAfter, 0, false},
+		{"an hour ahead, believed", time.Hour, acceptAfter + time.Second, time.Hour, false},
+		{"a year ahead, not yet", year, acceptAfter, 0, false},
+		{"a year ahead, believed", year, acceptAfter + time.Second, year, false},
 		{"an hour behind: never", -time.Hour, day, 0, true},
 		{"a year behind: never", -year, day, 0, true},
 	} {
@@ -320,11 +322,11 @@ func TestCorrectionNeedsAnUnbrokenDifference(t *testing.T) {
 	c := m.clock(t)
 	c.Lead(true)
 	m.wall = m.wall.Add(time.Hour)
-	tickFor(c, m, DefaultAcceptAfter-time.Second, 0, 0)
+	tickFor(c, m, acceptAfter-time.Second, 0, 0)
 	m.wall = m.wall.Add(-time.Hour) // mended for a moment
 	tickFor(c, m, time.Second, 0, 0)
 	m.wall = m.wall.Add(time.Hour)
-	if got := tickFor(c, m, DefaultAcceptAfter, 0, 0); got != 0 {
+	if got := tickFor(c, m, acceptAfter, 0, 0); got != 0 {
 		t.Errorf("corrected by %v although the difference was broken", got)
 	}
 	if got := tickFor(c, m, time.Second, 0, 0); got != time.Hour {
@@ -339,7 +341,7 @@ func TestOneWrongWallMovesNothing(t *testing.T) {
 		c := m.clock(t)
 		c.Lead(true)
 		m.wall = m.wall.Add(off) // the own one
-		if got := tickFor(c, m, 2*DefaultAcceptAfter, -off, -off); got != 0 {
+		if got := tickFor(c, m, 2*acceptAfter, -off, -off); got != 0 {
 			t.Errorf("own wall off by %v: corrected by %v", off, got)
 		}
 		if h := c.Health(); !h.WallOff || h.Ahead || h.Behind {
@@ -393,7 +395,7 @@ func TestAcceptIn(t *testing.T) {
 	got := c.Health()
 	want := Health{
 		Running: true, Now: t0.Add(time.Minute).UnixNano(), Median: m.wall.UnixNano(), Heard: 1,
-		Behind: true, AcceptIn: DefaultAcceptAfter - time.Minute,
+		Behind: true, AcceptIn: acceptAfter - time.Minute,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("health (-want +got):\n%s", diff)
@@ -407,7 +409,9 @@ func TestRestoreRefuses(t *testing.T) {
 	c.Lead(true)
 	good := c.Persist()
 	for _, b := range [][]byte{
-		{0}, {2}, good[:len(good)-1], append(append([]byte(nil), good...), 0),
+		{0},
+		{2},
+		good[:len(good)-1], append(append([]byte(nil), good...), 0),
 		append(append([]byte(nil), good[:len(good)-1]...), 2),
 	} {
 		fresh := m.clock(t)
@@ -454,7 +458,13 @@ func TestMachine(t *testing.T) {
 
 func FuzzRestore(f *testing.F) {
 	m := newMachine()
-	c, err := New(Config{Boottime: func() time.Duration { return m.boot }, Wall: func() time.Time { return m.wall }, BootID: m.id})
+	c, err := New(
+		Config{
+			Boottime: func() time.Duration { return m.boot },
+			Wall:     func() time.Time { return m.wall },
+			BootID:   m.id,
+		},
+	)
 	if err != nil {
 		f.Fatal(err)
 	}

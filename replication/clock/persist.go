@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// ErrFormat: bytes that Persist did not write.
+// ErrFormat is returned for bytes that Persist did not write.
 var ErrFormat = errors.New("clock: malformed persisted clock")
 
 const (
@@ -65,7 +65,13 @@ type persisted struct {
 
 func parse(b []byte) (persisted, error) {
 	if len(b) < persistFixed || b[0] != persistVersion {
-		return persisted{}, fmt.Errorf("%w: %d bytes, first %#x, want version %d", ErrFormat, len(b), b[:min(len(b), 1)], persistVersion)
+		return persisted{}, fmt.Errorf(
+			"%w: %d bytes, first %#x, want version %d",
+			ErrFormat,
+			len(b),
+			b[:min(len(b), 1)],
+			persistVersion,
+		)
 	}
 	n := int(b[1])
 	if len(b) != persistFixed+n {

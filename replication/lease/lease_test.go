@@ -7,33 +7,38 @@ import (
 
 const hb = time.Second
 
+// acks are send times of acknowledged appends by peer.
+type acks map[string]float64
+
 // at makes times readable: seconds on CLOCK_BOOTTIME.
 func at(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 func TestUntil(t *testing.T) {
 	t.Parallel()
+	abc, abcd := []string{"a", "b", "c"}, []string{"a", "b", "c", "d"}
+	abcde := []string{"a", "b", "c", "d", "e"}
 	for _, tc := range []struct {
 		name   string
 		voters []string
-		acks   map[string]float64 // peer → send time
+		acks   acks // peer → send time
 		until  time.Duration
 		ok     bool
 	}{
 		{"no configuration", nil, nil, 0, false},
 		{"one voter, this one", []string{"a"}, nil, Always, true},
-		{"one voter, another", []string{"b"}, map[string]float64{"b": 10}, at(10.8), true},
+		{"one voter, another", []string{"b"}, acks{"b": 10}, at(10.8), true},
 		{"one voter, another, unheard", []string{"b"}, nil, 0, false},
 		{"two voters, silence", []string{"a", "b"}, nil, 0, false},
-		{"two voters", []string{"a", "b"}, map[string]float64{"b": 10}, at(10.8), true},
-		{"three voters, silence", []string{"a", "b", "c"}, nil, 0, false},
-		{"three voters, one answers", []string{"a", "b", "c"}, map[string]float64{"c": 10}, at(10.8), true},
-		{"three voters: the newest counts", []string{"a", "b", "c"}, map[string]float64{"b": 10, "c": 12}, at(12.8), true},
-		{"four voters: the second", []string{"a", "b", "c", "d"}, map[string]float64{"b": 9, "c": 12, "d": 10}, at(10.8), true},
-		{"five voters: the second", []string{"a", "b", "c", "d", "e"}, map[string]float64{"b": 9, "c": 12, "d": 10, "e": 8}, at(10.8), true},
-		{"five voters, one answers", []string{"a", "b", "c", "d", "e"}, map[string]float64{"b": 9}, 0, false},
-		{"others do not count", []string{"a", "b", "c"}, map[string]float64{"x": 20, "b": 10}, at(10.8), true},
-		{"leader is no voter", []string{"b", "c", "d"}, map[string]float64{"b": 10, "c": 12}, at(10.8), true},
-		{"leader is no voter, one answers", []string{"b", "c", "d"}, map[string]float64{"c": 12}, 0, false},
+		{"two voters", []string{"a", "b"}, acks{"b": 10}, at(10.8), true},
+		{"three voters, silence", abc, nil, 0, false},
+		{"three voters, one answers", abc, acks{"c": 10}, at(10.8), true},
+		{"three voters: the newest counts", abc, acks{"b": 10, "c": 12}, at(12.8), true},
+		{"four voters: the second", abcd, acks{"b": 9, "c": 12, "d": 10}, at(10.8), true},
+		{"five voters: the second", abcde, acks{"b": 9, "c": 12, "d": 10, "e": 8}, at(10.8), true},
+		{"five voters, one answers", abcde, acks{"b": 9}, 0, false},
+		{"others do not count", abc, acks{"x": 20, "b": 10}, at(10.8), true},
+		{"leader is no voter", []string{"b", "c", "d"}, acks{"b": 10, "c": 12}, at(10.8), true},
+		{"leader is no voter, one answers", []string{"b", "c", "d"}, acks{"c": 12}, 0, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

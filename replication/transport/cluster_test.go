@@ -355,7 +355,11 @@ func (n *node) apply(from, to int) {
 func (c *cluster) holds(n int, nodes ...*node) {
 	c.t.Helper()
 	for _, nd := range nodes {
-		c.until(30*time.Second, fmt.Sprintf("%s holds %d commands", nd.id, n), func() bool { return len(nd.fsm.all()) >= n })
+		c.until(
+			30*time.Second,
+			fmt.Sprintf("%s holds %d commands", nd.id, n),
+			func() bool { return len(nd.fsm.all()) >= n },
+		)
 		got := nd.fsm.all()
 		if len(got) != n {
 			c.t.Fatalf("%s holds %d commands, want %d", nd.id, len(got), n)

@@ -168,11 +168,19 @@ func (c Config) validate() error {
 		}
 	}
 	if c.MaxFrameBytes < c.AppendBytes || c.MaxFrameBytes < c.SnapshotChunk+frameSlack {
-		return fmt.Errorf("transport: MaxFrameBytes %d is less than an append (%d) or a snapshot chunk (%d) needs",
-			c.MaxFrameBytes, c.AppendBytes, c.SnapshotChunk+frameSlack)
+		return fmt.Errorf(
+			"transport: MaxFrameBytes %d is less than an append (%d) or a snapshot chunk (%d) needs",
+			c.MaxFrameBytes,
+			c.AppendBytes,
+			c.SnapshotChunk+frameSlack,
+		)
 	}
 	if c.SnapshotWindow < c.SnapshotChunk {
-		return fmt.Errorf("transport: SnapshotWindow %d is less than SnapshotChunk %d", c.SnapshotWindow, c.SnapshotChunk)
+		return fmt.Errorf(
+			"transport: SnapshotWindow %d is less than SnapshotChunk %d",
+			c.SnapshotWindow,
+			c.SnapshotChunk,
+		)
 	}
 	return nil
 }
@@ -241,7 +249,11 @@ func Address(nodeID, incarnation string) raft.ServerAddress {
 func NodeOf(addr raft.ServerAddress) (string, error) {
 	node, incarnation, ok := strings.Cut(string(addr), "/")
 	if !ok || incarnation == "" || len(addr) > maxID || checkNodeID(node) != nil {
-		return "", fmt.Errorf("transport: server address %q: want \"nodeID/incarnation\" of at most %d bytes", addr, maxID)
+		return "", fmt.Errorf(
+			"transport: server address %q: want \"nodeID/incarnation\" of at most %d bytes",
+			addr,
+			maxID,
+		)
 	}
 	return node, nil
 }

@@ -28,6 +28,7 @@ type conn struct {
 	br     *bufio.Reader
 	peer   string
 	kind   connKind
+	group  uint32 // of an inbound snapshot connection
 	serial uint64 // higher = made later on this node
 	dialer bool
 	// ownCluster is the cluster id that this side stated; see provisional.
@@ -46,8 +47,8 @@ type conn struct {
 	acked    atomic.Int64 // snapshot bytes acknowledged
 	acks     chan struct{}
 
-	mu struct {
-		sync.Mutex
+	mu sync.Mutex
+	st struct { // guarded by mu
 		cause   error
 		pending map[uint64]chan reply
 		hellos  map[uint32]*helloState
@@ -67,8 +68,8 @@ func (t *Transport) newConn(nc net.Conn, br *bufio.Reader, peer string, kind con
 		out: make(chan []byte, writeQueue), done: make(chan struct{}),
 		drained: make(chan struct{}), acks: make(chan struct{}, 1),
 	}
-	c.mu.pending = map[uint64]chan reply{}
-	c.mu.hellos = map[uint32]*helloState{}
+	c.st.pending = map[uint64]chan reply{}
+	c.st.hellos = map[uint32]*helloState{}
 	c.received.Store(int64(t.uptime()))
 	return c
 }
@@ -77,9 +78,9 @@ func (t *Transport) newConn(nc net.Conn, br *bufio.Reader, peer string, kind con
 func (c *conn) close(cause error) {
 	c.once.Do(func() {
 		c.mu.Lock()
-		c.mu.cause = cause
-		pending := c.mu.pending
-		c.mu.pending = nil
+		c.st.cause = cause
+		pending := c.st.pending
+		c.st.pending = nil
 		c.mu.Unlock()
 		close(c.done)
 		_ = c.nc.Close() // its error says nothing that cause does not
@@ -89,7 +90,12 @@ func (c *conn) close(cause error) {
 		if errors.Is(cause, ErrProtocol) {
 			c.t.count.ProtocolErrors.Add(1)
 		}
-		c.t.log.Debug("connection closed", zap.String("peer", c.peer), zap.Bool("dialer", c.dialer), zap.Error(cause))
+		c.t.log.Debug(
+			"connection closed",
+			zap.String("peer", c.peer),
+			zap.Bool("dialer", c.dialer),
+			zap.Error(cause),
+		)
 	})
 }
 
@@ -97,7 +103,7 @@ func (c *conn) close(cause error) {
 func (c *conn) lost() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return fmt.Errorf("%w: connection to %s: %w", ErrUnreachable, c.peer, c.mu.cause)
+	return fmt.Errorf("%w: connection to %s: %w", ErrUnreachable, c.peer, c.st.cause)
 }
 
 func (c *conn) alive() bool {

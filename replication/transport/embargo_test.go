@@ -8,6 +8,7 @@ import (
 func TestEmbargo(t *testing.T) {
 	t.Parallel()
 	abc := []string{"a", "b", "c"}
+	four := []string{"a", "b", "c", "d"}
 	five := []string{"a", "b", "c", "d", "e"}
 	hello := func(peers ...string) func(*embargo) {
 		return func(e *embargo) {
@@ -32,13 +33,13 @@ func TestEmbargo(t *testing.T) {
 		{"three voters, one hello", abc, []func(*embargo){hello("b")}, time.Second},
 		{"two voters, nobody heard", []string{"a", "b"}, nil, never},
 		{"two voters, one hello", []string{"a", "b"}, []func(*embargo){hello("b")}, time.Second},
-		{"four voters, one hello", []string{"a", "b", "c", "d"}, []func(*embargo){hello("b")}, never},
-		{"four voters, two hellos", []string{"a", "b", "c", "d"}, []func(*embargo){hello("b", "d")}, time.Second},
+		{"four voters, one hello", four, []func(*embargo){hello("b")}, never},
+		{"four voters, two hellos", four, []func(*embargo){hello("b", "d")}, time.Second},
 		{"five voters, one hello", five, []func(*embargo){hello("b")}, never},
 		{"five voters, two hellos", five, []func(*embargo){hello("b", "e")}, time.Second},
 		{"hellos of others do not count", five, []func(*embargo){hello("x", "y", "b")}, never},
 		{"not a voter itself", []string{"b", "c", "d"}, []func(*embargo){hello("b")}, never},
-		{"not a voter itself, two hellos", []string{"b", "c", "d"}, []func(*embargo){hello("b", "c")}, time.Second},
+		{"not a voter itself, two", []string{"b", "c", "d"}, []func(*embargo){hello("b", "c")}, time.Second},
 		{"an accepted append proves nothing", abc, []func(*embargo){leads("b")}, never},
 		{"hello of the current leader", five, []func(*embargo){hello("b"), leads("b")}, time.Second},
 		{"hello of another than the leader", five, []func(*embargo){hello("b"), leads("c")}, never},

@@ -29,8 +29,8 @@ type GroupTransport struct {
 	users sync.WaitGroup // calls in progress; see enter
 	lease atomic.Pointer[leaseView]
 
-	mu struct {
-		sync.Mutex
+	mu sync.Mutex
+	st struct { // guarded by mu
 		closing bool
 		embargo *embargo
 		lease   *lease.Lease
@@ -86,14 +86,14 @@ func (t *Transport) Group(cfg GroupConfig) (*GroupTransport, error) {
 		consumer: make(chan raft.RPC), closed: make(chan struct{}),
 		wake: make(chan struct{}, 1), gate: make(chan struct{}, 1),
 	}
-	g.mu.embargo = newEmbargo(cfg.Boottime(), t.cfg.HeartbeatTimeout, string(cfg.Local))
-	g.mu.lease = lease.New(t.cfg.HeartbeatTimeout)
-	g.mu.written = map[lease.Token]uint64{}
-	g.mu.peers = map[raft.ServerAddress]*peerState{}
+	g.st.embargo = newEmbargo(cfg.Boottime(), t.cfg.HeartbeatTimeout, string(cfg.Local))
+	g.st.lease = lease.New(t.cfg.HeartbeatTimeout)
+	g.st.written = map[lease.Token]uint64{}
+	g.st.peers = map[raft.ServerAddress]*peerState{}
 	g.SetVoters(cfg.Voters)
 	t.mu.Lock()
-	reason, quarantined := t.mu.quarantine[cfg.ID]
-	_, exists := t.mu.groups[cfg.ID]
+	reason, quarantined := t.st.quarantine[cfg.ID]
+	_, exists := t.st.groups[cfg.ID]
 	switch {
 	case quarantined:
 		t.mu.Unlock()
@@ -101,11 +101,11 @@ func (t *Transport) Group(cfg GroupConfig) (*GroupTransport, error) {
 	case exists:
 		t.mu.Unlock()
 		return nil, fmt.Errorf("%w: group %d", ErrGroupExists, cfg.ID)
-	case t.mu.stopped:
+	case t.st.stopped:
 		t.mu.Unlock()
 		return nil, ErrClosed
 	}
-	t.mu.groups[cfg.ID] = g
+	t.st.groups[cfg.ID] = g
 	t.mu.Unlock()
 	t.spawn(g.exchangeHellos)
 	return g, nil
@@ -116,8 +116,8 @@ func (t *Transport) Group(cfg GroupConfig) (*GroupTransport, error) {
 // before makes a shutdown that waits for peers quick. Idempotent.
 func (g *GroupTransport) Close() error {
 	g.mu.Lock()
-	first := !g.mu.closing
-	g.mu.closing = true
+	first := !g.st.closing
+	g.st.closing = true
 	g.mu.Unlock()
 	if first {
 		close(g.closed)
@@ -125,8 +125,8 @@ func (g *GroupTransport) Close() error {
 	g.users.Wait()
 	g.t.mu.Lock()
 	defer g.t.mu.Unlock()
-	if g.t.mu.groups[g.cfg.ID] == g {
-		delete(g.t.mu.groups, g.cfg.ID)
+	if g.t.st.groups[g.cfg.ID] == g {
+		delete(g.t.st.groups, g.cfg.ID)
 	}
 	return nil
 }
@@ -135,7 +135,7 @@ func (g *GroupTransport) Close() error {
 func (g *GroupTransport) enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.mu.closing {
+	if g.st.closing {
 		return false
 	}
 	g.users.Add(1)
@@ -177,7 +177,10 @@ func (g *GroupTransport) SetHeartbeatHandler(func(raft.RPC)) {}
 
 // AppendEntriesPipeline always returns raft.ErrPipelineReplicationNotSupported: a
 // pipeline that saw one refusal can leave a follower without entries for ever.
-func (g *GroupTransport) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (raft.AppendPipeline, error) {
+func (g *GroupTransport) AppendEntriesPipeline(
+	raft.ServerID,
+	raft.ServerAddress,
+) (raft.AppendPipeline, error) {
 	return nil, raft.ErrPipelineReplicationNotSupported
 }
 
@@ -189,8 +192,8 @@ func (g *GroupTransport) SetVoters(voters []raft.ServerAddress) {
 		names[i] = string(v)
 	}
 	g.mu.Lock()
-	g.mu.embargo.setVoters(names)
-	g.mu.lease.SetVoters(string(g.cfg.Local), names)
+	g.st.embargo.setVoters(names)
+	g.st.lease.SetVoters(string(g.cfg.Local), names)
 	g.publish()
 	g.mu.Unlock()
 	select {
@@ -201,8 +204,8 @@ func (g *GroupTransport) SetVoters(voters []raft.ServerAddress) {
 
 // publish makes the lease visible to readers; g.mu is held.
 func (g *GroupTransport) publish() {
-	until, ok := g.mu.lease.Until()
-	g.lease.Store(&leaseView{term: g.mu.term, until: until, ok: ok})
+	until, ok := g.st.lease.Until()
+	g.lease.Store(&leaseView{term: g.st.term, until: until, ok: ok})
 }
 
 // LeaseValid says whether no other replica can have been elected since this one
@@ -221,14 +224,14 @@ func (g *GroupTransport) LeaseValid(term uint64) bool {
 func (g *GroupTransport) Lease() lease.Status {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.mu.lease.Status(g.cfg.Boottime())
+	return g.st.lease.Status(g.cfg.Boottime())
 }
 
 // mayVote says whether the embargo is over.
 func (g *GroupTransport) mayVote() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.mu.embargo.over(g.cfg.Boottime())
+	return g.st.embargo.over(g.cfg.Boottime())
 }
 
 // Embargoed says whether this replica may not yet ask for votes or give them.
@@ -241,10 +244,10 @@ func (g *GroupTransport) judge(peer raft.ServerAddress, h Hello) error {
 	defer g.mu.Unlock()
 	if err != nil {
 		g.t.count.HelloRefused.Add(1)
-		g.mu.embargo.refused(string(peer))
+		g.st.embargo.refused(string(peer))
 		return fmt.Errorf("%w: %s: %w", ErrHello, peer, err)
 	}
-	g.mu.embargo.hello(string(peer))
+	g.st.embargo.hello(string(peer))
 	return nil
 }
 
@@ -252,7 +255,7 @@ func (g *GroupTransport) judge(peer raft.ServerAddress, h Hello) error {
 func (g *GroupTransport) newerTerm(term uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if term > g.mu.leader.term {
+	if term > g.st.leader.term {
 		g.setLeader(leaderState{})
 	}
 }
@@ -272,36 +275,36 @@ func (g *GroupTransport) campaign() {
 }
 
 func (g *GroupTransport) setLeader(l leaderState) {
-	g.mu.leader = l
-	g.mu.embargo.leads(string(l.addr))
+	g.st.leader = l
+	g.st.embargo.leads(string(l.addr))
 }
 
 // ledBy says whether from leads in term and its appends come by c.
 func (g *GroupTransport) ledBy(c *conn, from raft.ServerAddress, term uint64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.mu.leader == leaderState{addr: from, term: term, conn: c}
+	return g.st.leader == leaderState{addr: from, term: term, conn: c}
 }
 
 // fence stops acknowledging appends of term and older terms.
 func (g *GroupTransport) fence(term uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.mu.fence, g.mu.fenced = max(g.mu.fence, term), true
+	g.st.fence, g.st.fenced = max(g.st.fence, term), true
 }
 
 func (g *GroupTransport) fenced(term uint64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.mu.fenced && term <= g.mu.fence
+	return g.st.fenced && term <= g.st.fence
 }
 
 // peer returns the state of a replica; g.mu is held.
 func (g *GroupTransport) peer(addr raft.ServerAddress) *peerState {
-	p := g.mu.peers[addr]
+	p := g.st.peers[addr]
 	if p == nil {
 		p = &peerState{append: make(chan struct{}, 1), heartbeat: make(chan struct{}, 1)}
-		g.mu.peers[addr] = p
+		g.st.peers[addr] = p
 	}
 	return p
 }
@@ -322,8 +325,8 @@ type Progress struct {
 func (g *GroupTransport) Progress() []Progress {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	out := make([]Progress, 0, len(g.mu.peers))
-	for addr, p := range g.mu.peers {
+	out := make([]Progress, 0, len(g.st.peers))
+	for addr, p := range g.st.peers {
 		out = append(out, Progress{Address: addr, Match: p.match, Sent: p.sent, Contact: p.contact})
 	}
 	slices.SortFunc(out, func(a, b Progress) int { return cmp.Compare(a.Address, b.Address) })
@@ -379,8 +382,8 @@ func (g *GroupTransport) missing() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var out []string
-	for _, v := range g.mu.embargo.voters {
-		if v != string(g.cfg.Local) && !g.mu.embargo.hellos[v] {
+	for _, v := range g.st.embargo.voters {
+		if v != string(g.cfg.Local) && !g.st.embargo.hellos[v] {
 			out = append(out, v)
 		}
 	}

@@ -54,7 +54,11 @@ func appendHandshake(dst []byte, h handshake) []byte {
 func parseHandshake(b []byte) (handshake, error) {
 	d := decoder{b: b}
 	if string(d.take(uint64(len(magic)))) != magic {
-		return handshake{}, fmt.Errorf("%w: not a peer: want a handshake that starts with %q", ErrProtocol, magic)
+		return handshake{}, fmt.Errorf(
+			"%w: not a peer: want a handshake that starts with %q",
+			ErrProtocol,
+			magic,
+		)
 	}
 	h := handshake{version: d.u16()}
 	if d.err == nil && h.version != Protocol {
@@ -95,7 +99,12 @@ func parseWelcome(b []byte) (welcome, error) {
 	if string(d.take(uint64(len(magic)))) != magic {
 		return welcome{}, fmt.Errorf("%w: not a peer: want an answer that starts with %q", ErrProtocol, magic)
 	}
-	w := welcome{version: d.u16(), cluster: string(d.short()), node: string(d.short()), refusal: string(d.short())}
+	w := welcome{
+		version: d.u16(),
+		cluster: string(d.short()),
+		node:    string(d.short()),
+		refusal: string(d.short()),
+	}
 	return w, d.end()
 }
 

@@ -29,10 +29,10 @@ func (t *Transport) serve(ctx context.Context, nc net.Conn) {
 	defer func() {
 		_ = nc.Close() // whatever happened, it is over
 		t.mu.Lock()
-		t.mu.inboundN--
+		t.st.inboundN--
 		t.mu.Unlock()
 	}()
-	c, hs, group, err := t.greet(nc)
+	c, hs, err := t.greet(nc)
 	if err != nil {
 		t.count.HandshakeRefused.Add(1)
 		t.log.Debug("inbound connection refused", zap.Stringer("from", nc.RemoteAddr()), zap.Error(err))
@@ -40,7 +40,7 @@ func (t *Transport) serve(ctx context.Context, nc net.Conn) {
 	}
 	key := inboundKey{node: c.peer, kind: c.kind}
 	if c.kind == kindSnapshot {
-		key.group = group
+		key.group = c.group
 	}
 	old, err := t.register(key, c, hs)
 	if err != nil {
@@ -67,28 +67,28 @@ func (t *Transport) serve(ctx context.Context, nc net.Conn) {
 		return
 	}
 	if c.kind == kindSnapshot {
-		c.serveSnapshot(group)
+		c.serveSnapshot()
 		return
 	}
 	c.serveControl(ctx)
 }
 
 // greet is the acceptor's side of the handshake up to its answer.
-func (t *Transport) greet(nc net.Conn) (*conn, handshake, uint32, error) {
+func (t *Transport) greet(nc net.Conn) (*conn, handshake, error) {
 	if err := nc.SetDeadline(time.Now().Add(t.cfg.HandshakeTimeout)); err != nil {
-		return nil, handshake{}, 0, err
+		return nil, handshake{}, err
 	}
 	nc, err := t.secure(nc, false)
 	if err != nil {
-		return nil, handshake{}, 0, err
+		return nil, handshake{}, err
 	}
 	br := bufio.NewReaderSize(nc, connBuffer)
 	f, err := readFrame(br, maxHandshake)
 	if err != nil {
-		return nil, handshake{}, 0, err
+		return nil, handshake{}, err
 	}
 	if f.typ != frameHandshake {
-		return nil, handshake{}, 0, fmt.Errorf("%w: first frame has type %d", ErrProtocol, f.typ)
+		return nil, handshake{}, fmt.Errorf("%w: first frame has type %d", ErrProtocol, f.typ)
 	}
 	hs, err := parseHandshake(f.payload)
 	own := t.cfg.ClusterID()
@@ -103,11 +103,12 @@ func (t *Transport) greet(nc net.Conn) (*conn, handshake, uint32, error) {
 	}
 	if err != nil {
 		t.refuse(nc, err)
-		return nil, hs, 0, err
+		return nil, hs, err
 	}
 	c := t.newConn(nc, br, hs.from, hs.kind)
 	c.ownCluster = own
-	return c, hs, f.group, nil
+	c.group = f.group
+	return c, hs, nil
 }
 
 // refuse tells a dialer why, as far as it listens.
@@ -133,11 +134,11 @@ func (t *Transport) register(key inboundKey, c *conn, hs handshake) (*conn, erro
 	c.boot, c.dialNo = hs.boot, hs.dial
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	old := t.mu.inbound[key]
+	old := t.st.inbound[key]
 	if old != nil && old.boot == hs.boot && old.dialNo > hs.dial {
 		return nil, errors.New("a newer connection is open")
 	}
-	t.mu.inbound[key] = c
+	t.st.inbound[key] = c
 	return old, nil
 }
 
@@ -145,8 +146,8 @@ func (t *Transport) unregister(key inboundKey, c *conn) {
 	c.close(errors.New("served"))
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.mu.inbound[key] == c {
-		delete(t.mu.inbound, key)
+	if t.st.inbound[key] == c {
+		delete(t.st.inbound, key)
 	}
 }
 

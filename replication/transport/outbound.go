@@ -18,8 +18,8 @@ type link struct {
 	t    *Transport
 	node string
 
-	mu struct {
-		sync.Mutex
+	mu sync.Mutex
+	st struct { // guarded by mu
 		cur     *conn
 		dialing chan struct{} // closed when the dial in progress is over; nil = none
 		err     error         // of the last dial
@@ -34,36 +34,42 @@ const maxRedials = 2
 func (l *link) acquire(w *wait) (*conn, error) {
 	for tries := 0; ; tries++ {
 		l.mu.Lock()
-		if l.mu.cur != nil && l.mu.cur.alive() {
-			c := l.mu.cur
+		if l.st.cur != nil && l.st.cur.alive() {
+			c := l.st.cur
 			l.mu.Unlock()
 			return c, nil
 		}
-		if l.mu.dialing == nil {
+		if l.st.dialing == nil {
 			if tries > maxRedials {
 				l.mu.Unlock()
 				return nil, fmt.Errorf("%w: connections to %s end at once", ErrUnreachable, l.node)
 			}
-			if l.mu.err != nil && (tries > 0 || l.t.uptime() < l.mu.retry) {
-				err := l.mu.err
+			if l.st.err != nil && (tries > 0 || l.t.uptime() < l.st.retry) {
+				err := l.st.err
 				l.mu.Unlock()
 				return nil, err
 			}
-			l.mu.dialing = make(chan struct{})
+			l.st.dialing = make(chan struct{})
 			if !l.t.spawn(l.dial) {
-				close(l.mu.dialing)
-				l.mu.dialing = nil
+				close(l.st.dialing)
+				l.st.dialing = nil
 				l.mu.Unlock()
 				return nil, ErrClosed
 			}
 		}
-		dialing := l.mu.dialing
+		dialing := l.st.dialing
 		l.mu.Unlock()
 		select {
 		case <-dialing:
 		case <-w.expired:
 			l.t.count.Timeouts.Add(1)
-			return nil, fmt.Errorf("%w: %w: dialling %s for more than %v", ErrUnreachable, ErrTimeout, l.node, w.timeout)
+			return nil, fmt.Errorf(
+				"%w: %w: dialling %s for more than %v",
+				ErrUnreachable,
+				ErrTimeout,
+				l.node,
+				w.timeout,
+			)
 		case <-w.quit:
 			return nil, ErrClosed
 		case <-l.t.closed:
@@ -78,12 +84,12 @@ func (l *link) acquire(w *wait) (*conn, error) {
 func (l *link) dial(ctx context.Context) {
 	c, err := l.t.dial(ctx, l.node, kindControl, 0)
 	l.mu.Lock()
-	l.mu.cur, l.mu.err = c, err
+	l.st.cur, l.st.err = c, err
 	if err != nil {
-		l.mu.retry = l.t.uptime() + l.t.cfg.HeartbeatTimeout/10
+		l.st.retry = l.t.uptime() + l.t.cfg.HeartbeatTimeout/10
 	}
-	close(l.mu.dialing)
-	l.mu.dialing = nil
+	close(l.st.dialing)
+	l.st.dialing = nil
 	l.mu.Unlock()
 	if err != nil {
 		l.t.log.Debug("dial failed", zap.String("peer", l.node), zap.Error(err))
@@ -96,8 +102,8 @@ func (l *link) dial(ctx context.Context) {
 func (l *link) current() *conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mu.cur != nil && l.mu.cur.alive() {
-		return l.mu.cur
+	if l.st.cur != nil && l.st.cur.alive() {
+		return l.st.cur
 	}
 	return nil
 }
@@ -142,7 +148,13 @@ func (t *Transport) connect(ctx context.Context, node string, kind connKind, gro
 }
 
 // shake is the dialer's side of the handshake.
-func (t *Transport) shake(nc net.Conn, deadline time.Time, node string, kind connKind, group uint32) (*conn, error) {
+func (t *Transport) shake(
+	nc net.Conn,
+	deadline time.Time,
+	node string,
+	kind connKind,
+	group uint32,
+) (*conn, error) {
 	if err := nc.SetDeadline(deadline); err != nil {
 		return nil, err
 	}
@@ -254,8 +266,8 @@ func (c *conn) settle(f frame) {
 		return
 	}
 	c.mu.Lock()
-	ch := c.mu.pending[f.req]
-	delete(c.mu.pending, f.req)
+	ch := c.st.pending[f.req]
+	delete(c.st.pending, f.req)
 	c.mu.Unlock()
 	if ch != nil {
 		ch <- r
@@ -265,24 +277,30 @@ func (c *conn) settle(f frame) {
 // expect registers a request; its channel gets exactly one reply unless forgotten.
 func (c *conn) expect(req uint64) (chan reply, error) {
 	c.mu.Lock()
-	if c.mu.pending == nil {
+	if c.st.pending == nil {
 		c.mu.Unlock()
 		return nil, c.lost()
 	}
 	defer c.mu.Unlock()
 	ch := make(chan reply, 1)
-	c.mu.pending[req] = ch
+	c.st.pending[req] = ch
 	return ch, nil
 }
 
 func (c *conn) forget(req uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.mu.pending, req)
+	delete(c.st.pending, req)
 }
 
 // roundTrip sends a request and waits for its reply. fill appends the payload.
-func (c *conn) roundTrip(typ frameType, group uint32, size int, w *wait, fill func([]byte) []byte) (reply, error) {
+func (c *conn) roundTrip(
+	typ frameType,
+	group uint32,
+	size int,
+	w *wait,
+	fill func([]byte) []byte,
+) (reply, error) {
 	req := c.t.requests.Add(1)
 	ch, err := c.expect(req)
 	if err != nil {
@@ -333,10 +351,16 @@ func (r reply) failure(node string) error {
 
 func (s status) describe(text string) string {
 	names := map[status]string{
-		statusNoGroup: "unknown group", statusQuarantine: "group quarantined",
-		statusReceiver: "another incarnation is here", statusSender: "sender is not whom its hello named",
-		statusNeedHello: "hello needed", statusBusy: "queue full", statusNotLeader: "not from the current leader",
-		statusNoHandler: "no handler for this kind", statusMalformed: "malformed", statusClosing: "closing",
+		statusNoGroup:    "unknown group",
+		statusQuarantine: "group quarantined",
+		statusReceiver:   "another incarnation is here",
+		statusSender:     "sender is not whom its hello named",
+		statusNeedHello:  "hello needed",
+		statusBusy:       "queue full",
+		statusNotLeader:  "not from the current leader",
+		statusNoHandler:  "no handler for this kind",
+		statusMalformed:  "malformed",
+		statusClosing:    "closing",
 	}
 	name, ok := names[s]
 	if !ok {

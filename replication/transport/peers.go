@@ -33,18 +33,18 @@ type GroupPeerStats struct {
 // Peers returns the statistics of every node that was dialled or is connected, by id.
 func (t *Transport) Peers() []PeerStats {
 	t.mu.Lock()
-	links := make([]*link, 0, len(t.mu.links))
-	for _, l := range t.mu.links {
+	links := make([]*link, 0, len(t.st.links))
+	for _, l := range t.st.links {
 		links = append(links, l)
 	}
 	inbound := map[string]*conn{}
-	for key, c := range t.mu.inbound {
+	for key, c := range t.st.inbound {
 		if key.kind == kindControl {
 			inbound[key.node] = c
 		}
 	}
-	groups := make([]*GroupTransport, 0, len(t.mu.groups))
-	for _, g := range t.mu.groups {
+	groups := make([]*GroupTransport, 0, len(t.st.groups))
+	for _, g := range t.st.groups {
 		groups = append(groups, g)
 	}
 	t.mu.Unlock()
@@ -90,12 +90,12 @@ func (t *Transport) Peers() []PeerStats {
 func (l *link) stats(p *PeerStats) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mu.err != nil {
-		p.Error = l.mu.err.Error()
+	if l.st.err != nil {
+		p.Error = l.st.err.Error()
 	}
-	if l.mu.cur != nil && l.mu.cur.alive() {
+	if l.st.cur != nil && l.st.cur.alive() {
 		p.Connected = true
-		p.heard(l.mu.cur)
+		p.heard(l.st.cur)
 	}
 }
 

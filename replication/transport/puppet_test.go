@@ -69,7 +69,15 @@ func (s *source) refuse(err error) {
 // newPuppet starts a node with one group; edit may change its configuration.
 func newPuppet(t *testing.T, fab *memnet.Fabric, id string, edit func(*Config)) *puppet {
 	t.Helper()
-	p := &puppet{t: t, fab: fab, id: id, addr: Address(id, "i1"), src: &source{}, start: time.Now(), play: accept}
+	p := &puppet{
+		t:     t,
+		fab:   fab,
+		id:    id,
+		addr:  Address(id, "i1"),
+		src:   &source{},
+		start: time.Now(),
+		play:  accept,
+	}
 	cfg := Config{
 		NodeID: id, Network: fab.Host(id), Listen: id + ":1",
 		Resolve: func(id string) (string, bool) { return id + ":1", true },
@@ -149,11 +157,23 @@ func (p *puppet) took() []any {
 func accept(cmd any) (any, error) {
 	switch c := cmd.(type) {
 	case *raft.AppendEntriesRequest:
-		return &raft.AppendEntriesResponse{RPCHeader: raft.RPCHeader{ProtocolVersion: 3}, Term: c.Term, Success: true}, nil
+		return &raft.AppendEntriesResponse{
+			RPCHeader: raft.RPCHeader{ProtocolVersion: 3},
+			Term:      c.Term,
+			Success:   true,
+		}, nil
 	case *raft.RequestVoteRequest:
-		return &raft.RequestVoteResponse{RPCHeader: raft.RPCHeader{ProtocolVersion: 3}, Term: c.Term, Granted: true}, nil
+		return &raft.RequestVoteResponse{
+			RPCHeader: raft.RPCHeader{ProtocolVersion: 3},
+			Term:      c.Term,
+			Granted:   true,
+		}, nil
 	case *raft.RequestPreVoteRequest:
-		return &raft.RequestPreVoteResponse{RPCHeader: raft.RPCHeader{ProtocolVersion: 3}, Term: c.Term, Granted: true}, nil
+		return &raft.RequestPreVoteResponse{
+			RPCHeader: raft.RPCHeader{ProtocolVersion: 3},
+			Term:      c.Term,
+			Granted:   true,
+		}, nil
 	case *raft.TimeoutNowRequest:
 		return &raft.TimeoutNowResponse{}, nil
 	default:
@@ -166,9 +186,17 @@ func (p *puppet) beat(to *puppet, term uint64) (raft.AppendEntriesResponse, erro
 	return p.send(to.addr, &raft.AppendEntriesRequest{RPCHeader: p.header(), Term: term})
 }
 
+// at is an empty append of term 1 with a log position.
+func (p *puppet) at(index, term uint64) *raft.AppendEntriesRequest {
+	return &raft.AppendEntriesRequest{RPCHeader: p.header(), Term: 1, PrevLogEntry: index, PrevLogTerm: term}
+}
+
 func (p *puppet) header() raft.RPCHeader { return route{version: 3, from: p.addr}.header() }
 
-func (p *puppet) send(to raft.ServerAddress, a *raft.AppendEntriesRequest) (raft.AppendEntriesResponse, error) {
+func (p *puppet) send(
+	to raft.ServerAddress,
+	a *raft.AppendEntriesRequest,
+) (raft.AppendEntriesResponse, error) {
 	var resp raft.AppendEntriesResponse
 	err := p.g.AppendEntries(raft.ServerID(to), to, a, &resp)
 	return resp, err
@@ -176,17 +204,32 @@ func (p *puppet) send(to raft.ServerAddress, a *raft.AppendEntriesRequest) (raft
 
 func (p *puppet) vote(to *puppet, term uint64) (bool, error) {
 	var resp raft.RequestVoteResponse
-	err := p.g.RequestVote(raft.ServerID(to.addr), to.addr, &raft.RequestVoteRequest{RPCHeader: p.header(), Term: term}, &resp)
+	err := p.g.RequestVote(
+		raft.ServerID(to.addr),
+		to.addr,
+		&raft.RequestVoteRequest{RPCHeader: p.header(), Term: term},
+		&resp,
+	)
 	return resp.Granted, err
 }
 
 func (p *puppet) preVote(to *puppet, term uint64) (bool, error) {
 	var resp raft.RequestPreVoteResponse
-	err := p.g.RequestPreVote(raft.ServerID(to.addr), to.addr, &raft.RequestPreVoteRequest{RPCHeader: p.header(), Term: term}, &resp)
+	err := p.g.RequestPreVote(
+		raft.ServerID(to.addr),
+		to.addr,
+		&raft.RequestPreVoteRequest{RPCHeader: p.header(), Term: term},
+		&resp,
+	)
 	return resp.Granted, err
 }
 
 func (p *puppet) timeoutNow(to *puppet) error {
 	var resp raft.TimeoutNowResponse
-	return p.g.TimeoutNow(raft.ServerID(to.addr), to.addr, &raft.TimeoutNowRequest{RPCHeader: p.header()}, &resp)
+	return p.g.TimeoutNow(
+		raft.ServerID(to.addr),
+		to.addr,
+		&raft.TimeoutNowRequest{RPCHeader: p.header()},
+		&resp,
+	)
 }

@@ -63,7 +63,8 @@ func TestTransfer(t *testing.T) {
 		}
 		target := c.others(l)[0]
 		start := time.Now()
-		if err := l.r.LeadershipTransferToServer(raft.ServerID(target.addr), target.addr).Error(); err != nil {
+		if err := l.r.LeadershipTransferToServer(raft.ServerID(target.addr), target.addr).
+			Error(); err != nil {
 			t.Fatal(err)
 		}
 		c.until(time.Second, "the target leads", func() bool { return target.r.State() == raft.Leader })
@@ -100,7 +101,11 @@ func TestFailedTransfer(t *testing.T) {
 		if l.r.State() != raft.Leader || l.r.CurrentTerm() != term {
 			t.Fatal("the leader changed")
 		}
-		c.until(5*time.Second, "proposals are taken again", func() bool { return l.r.Barrier(0).Error() == nil })
+		c.until(
+			5*time.Second,
+			"proposals are taken again",
+			func() bool { return l.r.Barrier(0).Error() == nil },
+		)
 		l.apply(11, 20)
 		c.holds(20, c.nodes...)
 	})

@@ -28,13 +28,14 @@ func (g *GroupTransport) greet(target raft.ServerAddress, w *wait) (*conn, error
 	if err != nil {
 		return nil, err
 	}
-	return c, c.hello(g, target, w)
+	err = c.hello(g, target, w)
+	return c, err
 }
 
 // hello exchanges hellos once per connection, group and incarnations.
 func (c *conn) hello(g *GroupTransport, target raft.ServerAddress, w *wait) error {
 	c.mu.Lock()
-	h := c.mu.hellos[g.cfg.ID]
+	h := c.st.hellos[g.cfg.ID]
 	if h != nil && h.g == g && h.target == target && !h.failed() {
 		c.mu.Unlock()
 		select {
@@ -49,7 +50,7 @@ func (c *conn) hello(g *GroupTransport, target raft.ServerAddress, w *wait) erro
 		}
 	}
 	h = &helloState{g: g, target: target, done: make(chan struct{})}
-	c.mu.hellos[g.cfg.ID] = h
+	c.st.hellos[g.cfg.ID] = h
 	c.mu.Unlock()
 	h.err = c.askHello(g, target, w)
 	close(h.done)
@@ -68,7 +69,10 @@ func (h *helloState) failed() bool {
 func (c *conn) askHello(g *GroupTransport, target raft.ServerAddress, w *wait) error {
 	own := g.cfg.Source.LocalHello()
 	r, err := c.roundTrip(frameHello, g.cfg.ID, frameSlack/64+len(own.Beat.Marks), w, func(b []byte) []byte {
-		return appendHello(appendRoute(b, route{version: raft.ProtocolVersionMax, from: g.cfg.Local, to: target}), own)
+		return appendHello(
+			appendRoute(b, route{version: raft.ProtocolVersionMax, from: g.cfg.Local, to: target}),
+			own,
+		)
 	})
 	if err != nil {
 		return err
@@ -92,9 +96,9 @@ func (c *conn) askHello(g *GroupTransport, target raft.ServerAddress, w *wait) e
 func (c *conn) unhello(g *GroupTransport, target raft.ServerAddress) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h := c.mu.hellos[g.cfg.ID]
+	h := c.st.hellos[g.cfg.ID]
 	if h != nil && h.g == g && h.target == target && !h.failed() {
-		delete(c.mu.hellos, g.cfg.ID)
+		delete(c.st.hellos, g.cfg.ID)
 	}
 }
 
@@ -158,7 +162,10 @@ func isHeartbeat(a *raft.AppendEntriesRequest) bool {
 // with its next request. One request with a log position and one heartbeat per
 // peer are in flight at most.
 func (g *GroupTransport) AppendEntries(
-	id raft.ServerID, addr raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse,
+	id raft.ServerID,
+	addr raft.ServerAddress,
+	args *raft.AppendEntriesRequest,
+	resp *raft.AppendEntriesResponse,
 ) error {
 	if err := g.target(id, addr); err != nil {
 		return err
@@ -243,13 +250,13 @@ func (g *GroupTransport) stalled() error {
 
 // enterTerm starts the books of a new term; g.mu is held.
 func (g *GroupTransport) enterTerm(term uint64) {
-	if term <= g.mu.term {
+	if term <= g.st.term {
 		return
 	}
-	g.mu.term = term
-	g.mu.lease.Enter(term)
-	clear(g.mu.written)
-	for _, p := range g.mu.peers {
+	g.st.term = term
+	g.st.lease.Enter(term)
+	clear(g.st.written)
+	for _, p := range g.st.peers {
 		p.match, p.sent, p.acked = 0, 0, false
 	}
 	g.publish()
@@ -262,8 +269,8 @@ func (g *GroupTransport) transfersBefore(addr raft.ServerAddress, c *conn) []lea
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var out []lease.Token
-	for _, t := range g.mu.lease.Open(string(addr)) {
-		if serial, ok := g.mu.written[t]; ok && serial <= c.serial {
+	for _, t := range g.st.lease.Open(string(addr)) {
+		if serial, ok := g.st.written[t]; ok && serial <= c.serial {
 			out = append(out, t)
 		}
 	}
@@ -279,7 +286,7 @@ func (g *GroupTransport) acknowledged(
 	defer g.mu.Unlock()
 	p := g.peer(addr)
 	p.contact = time.Now()
-	if args.Term != g.mu.term || resp.Term != args.Term || !resp.Success {
+	if args.Term != g.st.term || resp.Term != args.Term || !resp.Success {
 		return
 	}
 	if !isHeartbeat(args) {
@@ -292,10 +299,10 @@ func (g *GroupTransport) acknowledged(
 	if !p.acked || sent > p.sent {
 		p.sent, p.acked = sent, true
 	}
-	g.mu.lease.Acked(string(addr), args.Term, sent)
+	g.st.lease.Acked(string(addr), args.Term, sent)
 	for _, t := range after {
-		g.mu.lease.Settle(t)
-		delete(g.mu.written, t)
+		g.st.lease.Settle(t)
+		delete(g.st.written, t)
 	}
 	g.publish()
 }
@@ -395,11 +402,17 @@ func (g *GroupTransport) TimeoutNow(
 		return err
 	}
 	g.mu.Lock()
-	term := g.mu.term
-	token := g.mu.lease.Void(string(addr), g.cfg.Boottime())
+	term := g.st.term
+	token := g.st.lease.Void(string(addr), g.cfg.Boottime())
 	g.publish()
 	g.mu.Unlock()
-	r, err := g.timeoutNow(c, token, route{version: args.ProtocolVersion, from: g.cfg.Local, to: addr}, term, w)
+	r, err := g.timeoutNow(
+		c,
+		token,
+		route{version: args.ProtocolVersion, from: g.cfg.Local, to: addr},
+		term,
+		w,
+	)
 	if err != nil {
 		return err
 	}
@@ -411,7 +424,13 @@ func (g *GroupTransport) TimeoutNow(
 	return d.end()
 }
 
-func (g *GroupTransport) timeoutNow(c *conn, token lease.Token, r route, term uint64, w *wait) (reply, error) {
+func (g *GroupTransport) timeoutNow(
+	c *conn,
+	token lease.Token,
+	r route,
+	term uint64,
+	w *wait,
+) (reply, error) {
 	req := g.t.requests.Add(1)
 	ch, err := c.expect(req)
 	if err == nil {
@@ -420,9 +439,9 @@ func (g *GroupTransport) timeoutNow(c *conn, token lease.Token, r route, term ui
 	}
 	g.mu.Lock()
 	if err != nil {
-		g.mu.lease.Settle(token) // not queued, so never written
+		g.st.lease.Settle(token) // not queued, so never written
 	} else {
-		g.mu.written[token] = c.serial
+		g.st.written[token] = c.serial
 	}
 	g.publish()
 	g.mu.Unlock()

@@ -106,10 +106,10 @@ func (c *conn) serveHello(g *GroupTransport, f frame) (string, bool) {
 
 // hand gives an RPC to Raft and waits for its answer. It must be called with the
 // group's gate held.
-func (c *conn) hand(g *GroupTransport, cmd any, rd io.Reader) (any, error) {
+func (c *conn) hand(g *GroupTransport, cmd any) (any, error) {
 	ch := make(chan raft.RPCResponse, 1)
 	select {
-	case g.consumer <- raft.RPC{Command: cmd, Reader: rd, RespChan: ch}:
+	case g.consumer <- raft.RPC{Command: cmd, RespChan: ch}:
 	case <-g.closed:
 		return nil, ErrClosed
 	case <-c.done:
@@ -132,7 +132,7 @@ func (c *conn) serveAppend(g *GroupTransport, f frame, a *raft.AppendEntriesRequ
 	defer g.unlock()
 	leader := raft.ServerAddress(a.Addr)
 	g.newerTerm(a.Term)
-	out, err := c.hand(g, a, nil)
+	out, err := c.hand(g, a)
 	resp, ok := out.(*raft.AppendEntriesResponse)
 	if err != nil || !ok {
 		c.answer(f, statusRemote, answerText(err))
@@ -178,7 +178,7 @@ func (c *conn) serveVote(g *GroupTransport, f frame, v *raft.RequestVoteRequest)
 	}
 	defer g.unlock()
 	g.newerTerm(v.Term)
-	out, err := c.hand(g, v, nil)
+	out, err := c.hand(g, v)
 	resp, ok := out.(*raft.RequestVoteResponse)
 	if err != nil || !ok {
 		c.answer(f, statusRemote, answerText(err))
@@ -193,7 +193,7 @@ func (c *conn) servePreVote(g *GroupTransport, f frame, v *raft.RequestPreVoteRe
 		return
 	}
 	defer g.unlock()
-	out, err := c.hand(g, v, nil)
+	out, err := c.hand(g, v)
 	resp, ok := out.(*raft.RequestPreVoteResponse)
 	if err != nil || !ok {
 		c.answer(f, statusRemote, "pre-vote failed")
@@ -216,7 +216,7 @@ func (c *conn) serveTimeoutNow(g *GroupTransport, f frame, r route, term uint64)
 		return
 	}
 	g.fence(term)
-	_, err := c.hand(g, &raft.TimeoutNowRequest{RPCHeader: r.header()}, nil)
+	_, err := c.hand(g, &raft.TimeoutNowRequest{RPCHeader: r.header()})
 	if err != nil {
 		c.answer(f, statusRemote, answerText(err))
 		return

@@ -17,16 +17,16 @@ func (t *Transport) Handle(kind uint8, h Handler) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if h == nil {
-		delete(t.mu.handlers, kind)
+		delete(t.st.handlers, kind)
 		return
 	}
-	t.mu.handlers[kind] = h
+	t.st.handlers[kind] = h
 }
 
 func (t *Transport) handler(kind uint8) Handler {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.mu.handlers[kind]
+	return t.st.handlers[kind]
 }
 
 // Call asks a node's handler and waits for its answer until ctx ends, without a
@@ -34,7 +34,13 @@ func (t *Transport) handler(kind uint8) Handler {
 // number is passed to the handler. A call to the own node runs the handler here.
 // Errors: RemoteError from the handler; ErrRefused (no handler, too many calls):
 // certainly not handled; ErrUnreachable, ErrTimeout: possibly handled.
-func (t *Transport) Call(ctx context.Context, nodeID string, group uint32, kind uint8, payload []byte) ([]byte, error) {
+func (t *Transport) Call(
+	ctx context.Context,
+	nodeID string,
+	group uint32,
+	kind uint8,
+	payload []byte,
+) ([]byte, error) {
 	if n := len(payload) + frameSlack; n > t.cfg.MaxFrameBytes {
 		return nil, fmt.Errorf("%w: call of %d bytes, the limit is %d",
 			ErrTooLarge, len(payload), t.cfg.MaxFrameBytes-frameSlack)

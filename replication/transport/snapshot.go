@@ -58,7 +58,7 @@ func (g *GroupTransport) installed(
 	defer g.mu.Unlock()
 	p := g.peer(addr)
 	p.contact = time.Now()
-	if resp.Success && resp.Term == args.Term && args.Term == g.mu.term {
+	if resp.Success && resp.Term == args.Term && args.Term == g.st.term {
 		p.match = max(p.match, args.LastLogIndex)
 	}
 }
@@ -107,7 +107,11 @@ type snapSender struct {
 	final chan reply
 }
 
-func (s *snapSender) run(addr raft.ServerAddress, args *raft.InstallSnapshotRequest, data io.Reader) (reply, error) {
+func (s *snapSender) run(
+	addr raft.ServerAddress,
+	args *raft.InstallSnapshotRequest,
+	data io.Reader,
+) (reply, error) {
 	w, stop := newWait(s.g.t.cfg.HeartbeatTimeout, s.g.closed)
 	defer stop()
 	if err := s.c.hello(s.g, addr, w); err != nil {
@@ -146,14 +150,22 @@ func (s *snapSender) chunk(req uint64, size int64, data io.Reader) (r reply, don
 	b := beginFrame(s.g.t.buffer(headerSize+int(n)), frameSnapChunk, s.g.cfg.ID, req)
 	b = append(b, make([]byte, n)...)
 	if _, err := io.ReadFull(data, b[headerSize:]); err != nil {
-		return reply{}, false, fmt.Errorf("read snapshot at %d of %d bytes: %w", s.sent, size, unexpected(err))
+		return reply{}, false, fmt.Errorf(
+			"read snapshot at %d of %d bytes: %w",
+			s.sent,
+			size,
+			unexpected(err),
+		)
 	}
 	for s.sent+n-s.c.acked.Load() > int64(s.g.t.cfg.SnapshotWindow) {
 		if r, done, err = s.step(nil); err != nil || done {
 			return r, done, err
 		}
 	}
-	if err := s.c.queue(endFrame(b), &wait{timeout: s.g.t.cfg.SnapshotIdle, expired: s.idle.C, quit: s.g.closed}); err != nil {
+	if err := s.c.queue(
+		endFrame(b),
+		&wait{timeout: s.g.t.cfg.SnapshotIdle, expired: s.idle.C, quit: s.g.closed},
+	); err != nil {
 		return reply{}, false, err
 	}
 	s.sent += n
@@ -183,7 +195,11 @@ func (s *snapSender) step(limit <-chan time.Time) (r reply, done bool, err error
 			ErrTimeout, s.g.t.cfg.SnapshotIdle, s.c.acked.Load())
 	case <-limit:
 		s.g.t.count.Timeouts.Add(1)
-		return reply{}, false, fmt.Errorf("%w: restore takes more than %v", ErrTimeout, s.g.t.cfg.RestoreTimeout)
+		return reply{}, false, fmt.Errorf(
+			"%w: restore takes more than %v",
+			ErrTimeout,
+			s.g.t.cfg.RestoreTimeout,
+		)
 	case <-s.g.closed:
 		return reply{}, false, ErrClosed
 	}

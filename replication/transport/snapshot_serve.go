@@ -12,13 +12,13 @@ import (
 
 // serveSnapshot serves one install on a connection of its own: a hello, the
 // request, its bytes.
-func (c *conn) serveSnapshot(group uint32) {
-	f, err := c.readSnapshot(group, frameHello)
+func (c *conn) serveSnapshot() {
+	f, err := c.readSnapshot(c.group, frameHello)
 	if err != nil {
 		c.close(err)
 		return
 	}
-	g, st, text := c.t.group(group)
+	g, st, text := c.t.group(c.group)
 	if st == statusOK && !g.enter() {
 		st = statusClosing
 	}
@@ -82,8 +82,14 @@ func (c *conn) readSnapshot(group uint32, want frameType) (frame, error) {
 		case f.typ == framePing:
 			c.send(endFrame(beginFrame(c.t.buffer(headerSize), framePong, 0, 0)))
 		case f.typ != want || f.group != group:
-			return frame{}, fmt.Errorf("%w: frame of type %d for group %d on a snapshot connection, want type %d for group %d",
-				ErrProtocol, f.typ, f.group, want, group)
+			return frame{}, fmt.Errorf(
+				"%w: frame of type %d for group %d on a snapshot connection, want type %d for group %d",
+				ErrProtocol,
+				f.typ,
+				f.group,
+				want,
+				group,
+			)
 		default:
 			return f, nil
 		}

@@ -2,9 +2,10 @@ package transport
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -31,8 +32,8 @@ type Transport struct {
 	ended   chan struct{} // Run returned
 	wg      sync.WaitGroup
 
-	mu struct {
-		sync.Mutex
+	mu sync.Mutex
+	st struct { // guarded by mu
 		// run starts a goroutine under the context of Run; nil before Run and after shutdown.
 		run        func(func(context.Context))
 		waiting    []func(context.Context) // to start when Run is called
@@ -61,16 +62,23 @@ func New(cfg Config) (*Transport, error) {
 	}
 	t := &Transport{
 		cfg: cfg, log: cfg.Logger, listener: l,
-		boot: rand.Uint64(), start: time.Now(),
+		boot: nonce(), start: time.Now(),
 		closing: make(chan struct{}), closed: make(chan struct{}), ended: make(chan struct{}),
 	}
 	t.buffers.New = func() any { return new([]byte) }
-	t.mu.groups = map[uint32]*GroupTransport{}
-	t.mu.quarantine = map[uint32]string{}
-	t.mu.handlers = map[uint8]Handler{}
-	t.mu.links = map[string]*link{}
-	t.mu.inbound = map[inboundKey]*conn{}
+	t.st.groups = map[uint32]*GroupTransport{}
+	t.st.quarantine = map[uint32]string{}
+	t.st.handlers = map[uint8]Handler{}
+	t.st.links = map[string]*link{}
+	t.st.inbound = map[inboundKey]*conn{}
 	return t, nil
+}
+
+// nonce tells one process of a node from another.
+func nonce() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return binary.BigEndian.Uint64(b[:])
 }
 
 // Addr returns the address that the listener is bound to.
@@ -86,17 +94,17 @@ func (t *Transport) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	t.mu.Lock()
-	if t.mu.started || t.mu.stopped {
+	if t.st.started || t.st.stopped {
 		t.mu.Unlock()
 		return ErrClosed
 	}
-	t.mu.started = true
-	t.mu.run = func(fn func(context.Context)) { t.wg.Go(func() { fn(ctx) }) }
-	t.mu.run(t.accept)
-	for _, fn := range t.mu.waiting {
-		t.mu.run(fn)
+	t.st.started = true
+	t.st.run = func(fn func(context.Context)) { t.wg.Go(func() { fn(ctx) }) }
+	t.st.run(t.accept)
+	for _, fn := range t.st.waiting {
+		t.st.run(fn)
 	}
-	t.mu.waiting = nil
+	t.st.waiting = nil
 	t.mu.Unlock()
 	defer close(t.ended)
 
@@ -113,9 +121,9 @@ func (t *Transport) Run(ctx context.Context) error {
 // stop ends everything; Run waits for it.
 func (t *Transport) stop() {
 	t.mu.Lock()
-	first := !t.mu.stopped
-	t.mu.stopped = true
-	t.mu.run, t.mu.waiting = nil, nil
+	first := !t.st.stopped
+	t.st.stopped = true
+	t.st.run, t.st.waiting = nil, nil
 	t.mu.Unlock()
 	if first {
 		close(t.closed)
@@ -126,11 +134,11 @@ func (t *Transport) stop() {
 // Close ends Run and waits for it. Groups should be closed before. Idempotent.
 func (t *Transport) Close() error {
 	t.mu.Lock()
-	if !t.mu.closeOnce {
-		t.mu.closeOnce = true
+	if !t.st.closeOnce {
+		t.st.closeOnce = true
 		close(t.closing)
 	}
-	started := t.mu.started
+	started := t.st.started
 	t.mu.Unlock()
 	if started {
 		<-t.ended
@@ -146,12 +154,12 @@ func (t *Transport) spawn(fn func(context.Context)) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case t.mu.stopped:
+	case t.st.stopped:
 		return false
-	case t.mu.run == nil:
-		t.mu.waiting = append(t.mu.waiting, fn)
+	case t.st.run == nil:
+		t.st.waiting = append(t.st.waiting, fn)
 	default:
-		t.mu.run(fn)
+		t.st.run(fn)
 	}
 	return true
 }
@@ -161,20 +169,20 @@ func (t *Transport) spawn(fn func(context.Context)) bool {
 func (t *Transport) Quarantine(group uint32, reason string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.mu.quarantine[group] = reason
+	t.st.quarantine[group] = reason
 }
 
 // Unquarantine ends a quarantine; a group transport can be made again.
 func (t *Transport) Unquarantine(group uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.mu.quarantine, group)
+	delete(t.st.quarantine, group)
 }
 
 func (t *Transport) quarantined(group uint32) (string, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	reason, ok := t.mu.quarantine[group]
+	reason, ok := t.st.quarantine[group]
 	return reason, ok
 }
 
@@ -182,11 +190,11 @@ func (t *Transport) quarantined(group uint32) (string, bool) {
 func (t *Transport) group(id uint32) (*GroupTransport, status, string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if reason, ok := t.mu.quarantine[id]; ok {
+	if reason, ok := t.st.quarantine[id]; ok {
 		t.count.Quarantined.Add(1)
 		return nil, statusQuarantine, reason
 	}
-	g := t.mu.groups[id]
+	g := t.st.groups[id]
 	if g == nil {
 		t.count.UnknownGroup.Add(1)
 		return nil, statusNoGroup, ""
@@ -197,10 +205,10 @@ func (t *Transport) group(id uint32) (*GroupTransport, status, string) {
 func (t *Transport) link(node string) *link {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l := t.mu.links[node]
+	l := t.st.links[node]
 	if l == nil {
 		l = &link{t: t, node: node}
-		t.mu.links[node] = l
+		t.st.links[node] = l
 	}
 	return l
 }
@@ -238,11 +246,11 @@ func (t *Transport) accept(ctx context.Context) {
 func (t *Transport) admitInbound() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.mu.inboundN >= t.cfg.MaxInbound {
+	if t.st.inboundN >= t.cfg.MaxInbound {
 		t.count.HandshakeRefused.Add(1)
 		return false
 	}
-	t.mu.inboundN++
+	t.st.inboundN++
 	return true
 }
 

@@ -88,10 +88,21 @@ func readHeader(r io.Reader, limit int) (frame, int, error) {
 	}
 	n := int64(binary.BigEndian.Uint32(h[:])) - lengthBase
 	if n < 0 {
-		return frame{}, 0, fmt.Errorf("%w: frame of %d bytes, want at least %d", ErrProtocol, n+lengthBase, lengthBase)
+		return frame{}, 0, fmt.Errorf(
+			"%w: frame of %d bytes, want at least %d",
+			ErrProtocol,
+			n+lengthBase,
+			lengthBase,
+		)
 	}
 	if n > int64(limit) {
-		return frame{}, 0, fmt.Errorf("%w: %w: payload of %d bytes, the limit is %d", ErrProtocol, ErrTooLarge, n, limit)
+		return frame{}, 0, fmt.Errorf(
+			"%w: %w: payload of %d bytes, the limit is %d",
+			ErrProtocol,
+			ErrTooLarge,
+			n,
+			limit,
+		)
 	}
 	f := frame{
 		typ:   frameType(h[4]),

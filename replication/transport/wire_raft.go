@@ -117,10 +117,9 @@ func appendAppend(dst []byte, r route, a *raft.AppendEntriesRequest, b Beat) []b
 
 func (d *decoder) appendEntries() (route, *raft.AppendEntriesRequest, Beat) {
 	r := d.route()
-	h := r.header()
 	a := &raft.AppendEntriesRequest{
-		RPCHeader: h, Leader: h.Addr,
-		Term: d.u64(), PrevLogEntry: d.u64(), PrevLogTerm: d.u64(), LeaderCommitIndex: d.u64(),
+		RPCHeader: r.header(),
+		Term:      d.u64(), PrevLogEntry: d.u64(), PrevLogTerm: d.u64(), LeaderCommitIndex: d.u64(),
 	}
 	b := d.beat()
 	n := d.u32()
@@ -169,10 +168,9 @@ func appendVote(dst []byte, r route, v *raft.RequestVoteRequest) []byte {
 
 func (d *decoder) vote() (route, *raft.RequestVoteRequest) {
 	r := d.route()
-	h := r.header()
 	return r, &raft.RequestVoteRequest{
-		RPCHeader: h, Candidate: h.Addr,
-		Term: d.u64(), LastLogIndex: d.u64(), LastLogTerm: d.u64(), LeadershipTransfer: d.flag(),
+		RPCHeader: r.header(),
+		Term:      d.u64(), LastLogIndex: d.u64(), LastLogTerm: d.u64(), LeadershipTransfer: d.flag(),
 	}
 }
 
@@ -217,7 +215,8 @@ func (d *decoder) timeoutNow() (route, uint64) { return d.route(), d.u64() }
 func appendSnapOpen(dst []byte, r route, s *raft.InstallSnapshotRequest) []byte {
 	dst = appendRoute(dst, r)
 	dst = append(dst, byte(s.SnapshotVersion))
-	for _, v := range [...]uint64{s.Term, s.LastLogIndex, s.LastLogTerm, s.ConfigurationIndex, uint64(s.Size)} {
+	fields := [...]uint64{s.Term, s.LastLogIndex, s.LastLogTerm, s.ConfigurationIndex, uint64(s.Size)}
+	for _, v := range fields {
 		dst = binary.BigEndian.AppendUint64(dst, v)
 	}
 	return appendLong(dst, s.Configuration)
@@ -225,11 +224,15 @@ func appendSnapOpen(dst []byte, r route, s *raft.InstallSnapshotRequest) []byte 
 
 func (d *decoder) snapOpen() (route, *raft.InstallSnapshotRequest) {
 	r := d.route()
-	h := r.header()
 	s := &raft.InstallSnapshotRequest{
-		RPCHeader: h, Leader: h.Addr, SnapshotVersion: raft.SnapshotVersion(d.u8()),
-		Term: d.u64(), LastLogIndex: d.u64(), LastLogTerm: d.u64(), ConfigurationIndex: d.u64(), Size: d.i64(),
-		Configuration: d.long(),
+		RPCHeader:          r.header(),
+		SnapshotVersion:    raft.SnapshotVersion(d.u8()),
+		Term:               d.u64(),
+		LastLogIndex:       d.u64(),
+		LastLogTerm:        d.u64(),
+		ConfigurationIndex: d.u64(),
+		Size:               d.i64(),
+		Configuration:      d.long(),
 	}
 	if s.Size < 0 {
 		d.fail("snapshot of %d bytes", s.Size)
@@ -247,7 +250,7 @@ func (d *decoder) snapAnswer(peer raft.ServerAddress) raft.InstallSnapshotRespon
 	return raft.InstallSnapshotResponse{RPCHeader: d.answerHeader(peer), Term: d.u64(), Success: d.flag()}
 }
 
-func flagByte(v bool) byte {
+func flagByte(v bool) byte { //nolint:revive // it encodes the flag
 	if v {
 		return 1
 	}

@@ -18,16 +18,29 @@ var testRoute = route{version: 3, from: "n1/i1", to: "n2/i7"}
 
 func testEntries() []*raft.Log {
 	return []*raft.Log{
-		{Index: 5, Term: 2, Type: raft.LogCommand, Data: []byte("data"), Extensions: []byte("ext"), AppendedAt: time.Unix(3, 4)},
+		{
+			Index:      5,
+			Term:       2,
+			Type:       raft.LogCommand,
+			Data:       []byte("data"),
+			Extensions: []byte("ext"),
+			AppendedAt: time.Unix(3, 4),
+		},
 		{Index: 6, Term: 3, Type: raft.LogNoop},
-		{Index: 7, Term: 3, Type: raft.LogConfiguration, Data: bytes.Repeat([]byte("x"), 1000), AppendedAt: time.Unix(0, 0)},
+		{
+			Index:      7,
+			Term:       3,
+			Type:       raft.LogConfiguration,
+			Data:       bytes.Repeat([]byte("x"), 1000),
+			AppendedAt: time.Unix(0, 0),
+		},
 	}
 }
 
 func testAppend() *raft.AppendEntriesRequest {
 	h := testRoute.header()
 	return &raft.AppendEntriesRequest{
-		RPCHeader: h, Leader: h.Addr, Term: 3, PrevLogEntry: 4, PrevLogTerm: 2, LeaderCommitIndex: 4,
+		RPCHeader: h, Term: 3, PrevLogEntry: 4, PrevLogTerm: 2, LeaderCommitIndex: 4,
 		Entries: testEntries(),
 	}
 }
@@ -54,24 +67,43 @@ func payloads() map[string]struct {
 	peer := raft.ServerAddress("n2/i7")
 	ph := route{version: 3, from: peer}.header()
 	hello := Hello{Term: 1, LastIndex: 2, LastTerm: 3, TruncTerm: 4, Beat: testBeat}
-	vote := &raft.RequestVoteRequest{RPCHeader: h, Candidate: h.Addr, Term: 9, LastLogIndex: 8, LastLogTerm: 7, LeadershipTransfer: true}
+	vote := &raft.RequestVoteRequest{
+		RPCHeader:          h,
+		Term:               9,
+		LastLogIndex:       8,
+		LastLogTerm:        7,
+		LeadershipTransfer: true,
+	}
 	pre := &raft.RequestPreVoteRequest{RPCHeader: h, Term: 9, LastLogIndex: 8, LastLogTerm: 7}
 	snap := &raft.InstallSnapshotRequest{
-		RPCHeader: h, Leader: h.Addr, SnapshotVersion: 1, Term: 2, LastLogIndex: 3, LastLogTerm: 4,
+		RPCHeader: h, SnapshotVersion: 1, Term: 2, LastLogIndex: 3, LastLogTerm: 4,
 		Configuration: []byte("conf"), ConfigurationIndex: 5, Size: 6,
 	}
 	return map[string]p{
-		"hello": {appendHello(appendRoute(nil, testRoute), hello),
-			func(d *decoder) any { return routed{R: d.route(), V: d.hello()} }, routed{R: testRoute, V: hello}},
+		"hello": {
+			appendHello(appendRoute(nil, testRoute), hello),
+			func(d *decoder) any { return routed{R: d.route(), V: d.hello()} },
+			routed{R: testRoute, V: hello},
+		},
 		"append": {appendAppend(nil, testRoute, testAppend(), testBeat), func(d *decoder) any {
 			r, a, b := d.appendEntries()
 			return routed{r, a, b}
 		}, routed{testRoute, testAppend(), testBeat}},
-		"append answer": {appendAppendAnswer(nil, &raft.AppendEntriesResponse{RPCHeader: ph, Term: 1, LastLog: 2, Success: true}, testBeat),
+		"append answer": {
+			appendAppendAnswer(
+				nil,
+				&raft.AppendEntriesResponse{RPCHeader: ph, Term: 1, LastLog: 2, Success: true},
+				testBeat,
+			),
 			func(d *decoder) any {
 				a, b := d.appendAnswer(peer)
 				return routed{V: a, B: b}
-			}, routed{V: raft.AppendEntriesResponse{RPCHeader: ph, Term: 1, LastLog: 2, Success: true}, B: Beat{Wall: -3}}},
+			},
+			routed{
+				V: raft.AppendEntriesResponse{RPCHeader: ph, Term: 1, LastLog: 2, Success: true},
+				B: Beat{Wall: -3},
+			},
+		},
 		"vote": {appendVote(nil, testRoute, vote), func(d *decoder) any {
 			r, v := d.vote()
 			return routed{R: r, V: v}
@@ -80,7 +112,11 @@ func payloads() map[string]struct {
 			r, v := d.preVote()
 			return routed{R: r, V: v}
 		}, routed{R: testRoute, V: pre}},
-		"ballot": {appendBallot(nil, ballot{3, 4, true}), func(d *decoder) any { return d.ballot() }, ballot{3, 4, true}},
+		"ballot": {
+			appendBallot(nil, ballot{3, 4, true}),
+			func(d *decoder) any { return d.ballot() },
+			ballot{3, 4, true},
+		},
 		"timeout now": {appendTimeoutNow(nil, testRoute, 12), func(d *decoder) any {
 			r, term := d.timeoutNow()
 			return routed{R: r, V: term}
@@ -89,8 +125,11 @@ func payloads() map[string]struct {
 			r, s := d.snapOpen()
 			return routed{R: r, V: s}
 		}, routed{R: testRoute, V: snap}},
-		"snapshot answer": {appendSnapAnswer(nil, &raft.InstallSnapshotResponse{RPCHeader: ph, Term: 5, Success: true}),
-			func(d *decoder) any { return d.snapAnswer(peer) }, raft.InstallSnapshotResponse{RPCHeader: ph, Term: 5, Success: true}},
+		"snapshot answer": {
+			appendSnapAnswer(nil, &raft.InstallSnapshotResponse{RPCHeader: ph, Term: 5, Success: true}),
+			func(d *decoder) any { return d.snapAnswer(peer) },
+			raft.InstallSnapshotResponse{RPCHeader: ph, Term: 5, Success: true},
+		},
 	}
 }
 
@@ -106,7 +145,11 @@ func TestPayloads(t *testing.T) {
 			if err := d.end(); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(p.want, got, cmp.Exporter(func(reflect.Type) bool { return true })); diff != "" {
+			if diff := cmp.Diff(
+				p.want,
+				got,
+				cmp.Exporter(func(reflect.Type) bool { return true }),
+			); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			for n := range p.b {
@@ -167,12 +210,16 @@ func TestFrames(t *testing.T) {
 	if err != nil || !cmp.Equal(f, want, allFields) {
 		t.Fatalf("%+v, %v; want %+v", f, err, want)
 	}
-	if _, err := readFrame(bufio.NewReader(bytes.NewReader(b)), 6); !errors.Is(err, ErrTooLarge) || !errors.Is(err, ErrProtocol) {
+	if _, err := readFrame(
+		bufio.NewReader(bytes.NewReader(b)),
+		6,
+	); !errors.Is(err, ErrTooLarge) ||
+		!errors.Is(err, ErrProtocol) {
 		t.Errorf("one byte over the limit: %v", err)
 	}
 	for n := range b {
 		_, err := readFrame(bufio.NewReader(bytes.NewReader(b[:n])), 7)
-		if n == 0 && err != io.EOF || n > 0 && !errors.Is(err, io.ErrUnexpectedEOF) {
+		if n == 0 && !errors.Is(err, io.EOF) || n > 0 && !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("the first %d bytes: %v", n, err)
 		}
 	}
@@ -190,14 +237,28 @@ func TestLargeFrameGrowsAsItArrives(t *testing.T) {
 	if err != nil || !bytes.Equal(got, want) {
 		t.Fatalf("%d bytes, %v", len(got), err)
 	}
-	if _, err := readPayload(bytes.NewReader(want[:eagerRead+1]), len(want)); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if _, err := readPayload(
+		bytes.NewReader(want[:eagerRead+1]),
+		len(want),
+	); !errors.Is(
+		err,
+		io.ErrUnexpectedEOF,
+	) {
 		t.Errorf("an early end: %v", err)
 	}
 }
 
 func TestHandshakeFrames(t *testing.T) {
 	t.Parallel()
-	hs := handshake{version: Protocol, kind: kindSnapshot, cluster: "c", from: "n1", to: "n2", boot: 3, dial: 4}
+	hs := handshake{
+		version: Protocol,
+		kind:    kindSnapshot,
+		cluster: "c",
+		from:    "n1",
+		to:      "n2",
+		boot:    3,
+		dial:    4,
+	}
 	got, err := parseHandshake(appendHandshake(nil, hs))
 	if err != nil || got != hs {
 		t.Fatalf("%+v, %v; want %+v", got, err, hs)
@@ -221,7 +282,10 @@ func TestHandshakeFrames(t *testing.T) {
 		"cut":            {appendHandshake(nil, hs)[:20], "early"},
 		"long":           {append(appendHandshake(nil, hs), 0), "after the end"},
 	} {
-		if _, err := parseHandshake(tc.b); !errors.Is(err, ErrProtocol) || !strings.Contains(err.Error(), tc.text) {
+		if _, err := parseHandshake(
+			tc.b,
+		); !errors.Is(err, ErrProtocol) ||
+			!strings.Contains(err.Error(), tc.text) {
 			t.Errorf("%s: %v, want ErrProtocol and %q", name, err, tc.text)
 		}
 	}
@@ -257,14 +321,33 @@ func FuzzPayloads(f *testing.F) {
 
 func FuzzFrame(f *testing.F) {
 	f.Add(endFrame(append(beginFrame(nil, frameCall, 9, 77), "payload"...)))
-	f.Add(endFrame(appendHandshake(beginFrame(nil, frameHandshake, 0, 0), handshake{version: Protocol, kind: 1, from: "a", to: "b"})))
-	f.Add(endFrame(appendWelcome(beginFrame(nil, frameWelcome, 0, 0), welcome{version: Protocol, node: "b", refusal: "no"})))
+	f.Add(
+		endFrame(
+			appendHandshake(
+				beginFrame(nil, frameHandshake, 0, 0),
+				handshake{version: Protocol, kind: 1, from: "a", to: "b"},
+			),
+		),
+	)
+	f.Add(
+		endFrame(
+			appendWelcome(
+				beginFrame(nil, frameWelcome, 0, 0),
+				welcome{version: Protocol, node: "b", refusal: "no"},
+			),
+		),
+	)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		fr, err := readFrame(bufio.NewReader(bytes.NewReader(b)), 1<<16)
 		if err != nil {
 			return
 		}
-		if again := endFrame(append(beginFrame(nil, fr.typ, fr.group, fr.req), fr.payload...)); !bytes.Equal(again, b[:len(again)]) {
+		if again := endFrame(
+			append(beginFrame(nil, fr.typ, fr.group, fr.req), fr.payload...),
+		); !bytes.Equal(
+			again,
+			b[:len(again)],
+		) {
 			t.Fatalf("encodes to %x, was %x", again, b)
 		}
 		if hs, err := parseHandshake(fr.payload); err == nil {
@@ -272,6 +355,6 @@ func FuzzFrame(f *testing.F) {
 				t.Fatalf("handshake encodes to %x, was %x", again, fr.payload)
 			}
 		}
-		parseWelcome(fr.payload)
+		_, _ = parseWelcome(fr.payload)
 	})
 }

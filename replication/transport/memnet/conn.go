@@ -163,7 +163,7 @@ func (p *pipe) abandon() {
 func (p *pipe) forget() {
 	p.f.mu.Lock()
 	defer p.f.mu.Unlock()
-	delete(p.f.mu.pipes, p)
+	delete(p.f.st.pipes, p)
 }
 
 // later keeps due times in the order of writes; p.mu is held.
@@ -187,7 +187,10 @@ func (p *pipe) write(b []byte, d *deadline, closed <-chan struct{}) (int, error)
 		if err == nil && p.size < Buffer && len(b) > 0 {
 			n := min(len(b), Buffer-p.size)
 			if !p.gone {
-				p.chunks = append(p.chunks, chunk{b: append([]byte(nil), b[:n]...), due: p.later(time.Now().Add(delay))})
+				p.chunks = append(
+					p.chunks,
+					chunk{b: append([]byte(nil), b[:n]...), due: p.later(time.Now().Add(delay))},
+				)
 				p.size += n
 				p.notify()
 			}
@@ -224,6 +227,8 @@ func (p *pipe) read(b []byte, d *deadline, closed <-chan struct{}) (int, error) 
 }
 
 // take moves what is due into b; otherwise it says when something will be. p.mu is held.
+//
+//nolint:revive // cut is the state of the network
 func (p *pipe) take(b []byte, cut bool) (n int, due time.Time, err error) {
 	if p.err != nil {
 		return 0, time.Time{}, p.err

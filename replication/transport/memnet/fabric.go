@@ -29,8 +29,8 @@ type rule struct {
 
 // Fabric is a network of hosts. All methods may be called concurrently.
 type Fabric struct {
-	mu struct {
-		sync.Mutex
+	mu sync.Mutex
+	st struct { // guarded by mu
 		rules     map[direction]rule
 		listeners map[string]*listener
 		pipes     map[*pipe]struct{} // open directions of connections
@@ -42,11 +42,11 @@ type Fabric struct {
 // New returns a fabric without hosts or faults.
 func New() *Fabric {
 	f := &Fabric{}
-	f.mu.rules = map[direction]rule{}
-	f.mu.listeners = map[string]*listener{}
-	f.mu.pipes = map[*pipe]struct{}{}
-	f.mu.nextPort = 40000
-	f.mu.changed = make(chan struct{})
+	f.st.rules = map[direction]rule{}
+	f.st.listeners = map[string]*listener{}
+	f.st.pipes = map[*pipe]struct{}{}
+	f.st.nextPort = 40000
+	f.st.changed = make(chan struct{})
 	return f
 }
 
@@ -56,17 +56,17 @@ func (f *Fabric) Host(name string) *Host { return &Host{f: f, name: name} }
 func (f *Fabric) rule(d direction) rule {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.mu.rules[d]
+	return f.st.rules[d]
 }
 
 // change edits the rule of one direction and wakes whatever waits for it.
 func (f *Fabric) change(d direction, edit func(*rule)) {
 	f.mu.Lock()
-	r := f.mu.rules[d]
+	r := f.st.rules[d]
 	edit(&r)
-	f.mu.rules[d] = r
-	close(f.mu.changed)
-	f.mu.changed = make(chan struct{})
+	f.st.rules[d] = r
+	close(f.st.changed)
+	f.st.changed = make(chan struct{})
 	pipes := f.between(d)
 	f.mu.Unlock()
 	for _, p := range pipes {
@@ -77,7 +77,7 @@ func (f *Fabric) change(d direction, edit func(*rule)) {
 // between returns the open pipes of a direction; f.mu is held.
 func (f *Fabric) between(d direction) []*pipe {
 	var out []*pipe
-	for p := range f.mu.pipes {
+	for p := range f.st.pipes {
 		if p.dir == d {
 			out = append(out, p)
 		}
@@ -130,13 +130,13 @@ func (f *Fabric) Drop(a, b string) {
 func (f *Fabric) Crash(host string) {
 	f.mu.Lock()
 	var pipes []*pipe
-	for p := range f.mu.pipes {
+	for p := range f.st.pipes {
 		if p.dir.from == host || p.dir.to == host {
 			pipes = append(pipes, p)
 		}
 	}
 	var listeners []*listener
-	for addr, l := range f.mu.listeners {
+	for addr, l := range f.st.listeners {
 		if hostOf(addr) == host {
 			listeners = append(listeners, l)
 		}
@@ -170,14 +170,14 @@ func (h *Host) Listen(addr string) (net.Listener, error) {
 	h.f.mu.Lock()
 	defer h.f.mu.Unlock()
 	if port == "0" {
-		h.f.mu.nextPort++
-		addr = net.JoinHostPort(host, strconv.Itoa(h.f.mu.nextPort))
+		h.f.st.nextPort++
+		addr = net.JoinHostPort(host, strconv.Itoa(h.f.st.nextPort))
 	}
-	if h.f.mu.listeners[addr] != nil {
+	if h.f.st.listeners[addr] != nil {
 		return nil, fmt.Errorf("memnet: listen on %q: %w", addr, syscall.EADDRINUSE)
 	}
 	l := &listener{f: h.f, addr: address(addr), queue: make(chan *Conn, backlog), closed: make(chan struct{})}
-	h.f.mu.listeners[addr] = l
+	h.f.st.listeners[addr] = l
 	return l, nil
 }
 
@@ -188,9 +188,9 @@ func (h *Host) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	back := direction{there.to, there.from}
 	for {
 		h.f.mu.Lock()
-		cut := h.f.mu.rules[there].cut || h.f.mu.rules[back].cut
-		changed := h.f.mu.changed
-		l := h.f.mu.listeners[addr]
+		cut := h.f.st.rules[there].cut || h.f.st.rules[back].cut
+		changed := h.f.st.changed
+		l := h.f.st.listeners[addr]
 		h.f.mu.Unlock()
 		if !cut {
 			return h.connect(ctx, l, addr, there, back)
@@ -203,16 +203,21 @@ func (h *Host) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	}
 }
 
-func (h *Host) connect(ctx context.Context, l *listener, addr string, there, back direction) (net.Conn, error) {
+func (h *Host) connect(
+	ctx context.Context,
+	l *listener,
+	addr string,
+	there, back direction,
+) (net.Conn, error) {
 	refused := fmt.Errorf("memnet: dial %s: %w", addr, syscall.ECONNREFUSED)
 	if l == nil {
 		return nil, refused
 	}
 	h.f.mu.Lock()
-	h.f.mu.nextPort++
-	local := address(net.JoinHostPort(h.name, strconv.Itoa(h.f.mu.nextPort)))
+	h.f.st.nextPort++
+	local := address(net.JoinHostPort(h.name, strconv.Itoa(h.f.st.nextPort)))
 	out, in := newPipe(h.f, there), newPipe(h.f, back)
-	h.f.mu.pipes[out], h.f.mu.pipes[in] = struct{}{}, struct{}{}
+	h.f.st.pipes[out], h.f.st.pipes[in] = struct{}{}, struct{}{}
 	h.f.mu.Unlock()
 	client := newConn(out, in, local, address(addr))
 	server := newConn(in, out, address(addr), local)
@@ -254,7 +259,7 @@ func (l *listener) Close() error {
 	l.once.Do(func() {
 		close(l.closed)
 		l.f.mu.Lock()
-		delete(l.f.mu.listeners, string(l.addr))
+		delete(l.f.st.listeners, string(l.addr))
 		l.f.mu.Unlock()
 		for {
 			select {

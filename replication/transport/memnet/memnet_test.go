@@ -75,10 +75,10 @@ func TestDeadlineMovesUnderARead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, _ := pair(t, memnet.New())
 		start := time.Now()
-		client.SetReadDeadline(start.Add(time.Hour))
+		_ = client.SetReadDeadline(start.Add(time.Hour))
 		go func() {
 			<-time.After(time.Second)
-			client.SetReadDeadline(time.Now().Add(time.Second))
+			_ = client.SetReadDeadline(time.Now().Add(time.Second))
 		}()
 		_, err := client.Read(make([]byte, 1))
 		if !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) != 2*time.Second {
@@ -90,21 +90,21 @@ func TestDeadlineMovesUnderARead(t *testing.T) {
 func TestWriteWaitsAtTheBuffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, server := pair(t, memnet.New())
-		client.SetWriteDeadline(time.Now().Add(time.Second))
+		_ = client.SetWriteDeadline(time.Now().Add(time.Second))
 		if n, err := client.Write(make([]byte, memnet.Buffer)); n != memnet.Buffer || err != nil {
 			t.Fatalf("a full buffer: %d, %v", n, err)
 		}
 		if n, err := client.Write([]byte("x")); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatalf("one more: %d, %v, want a deadline", n, err)
 		}
-		client.SetWriteDeadline(time.Time{})
+		_ = client.SetWriteDeadline(time.Time{})
 		done := make(chan error, 1)
 		go func() {
 			_, err := client.Write([]byte("x"))
 			done <- err
 		}()
 		synctest.Wait()
-		io.ReadFull(server, make([]byte, memnet.Buffer))
+		_, _ = io.ReadFull(server, make([]byte, memnet.Buffer))
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
@@ -119,11 +119,11 @@ func TestCutHoldsAndHealDelivers(t *testing.T) {
 		f.Cut("a", "b")
 		write(t, client, "held")
 		client.Close()
-		server.SetReadDeadline(time.Now().Add(time.Minute))
+		_ = server.SetReadDeadline(time.Now().Add(time.Minute))
 		if _, err := server.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatalf("read over a cut: %v, want a deadline", err)
 		}
-		server.SetReadDeadline(time.Time{})
+		_ = server.SetReadDeadline(time.Time{})
 		go func() {
 			<-time.After(time.Second)
 			f.Heal("a", "b")
@@ -182,8 +182,8 @@ func TestDropAndCrash(t *testing.T) {
 				defer l.Close()
 				tc.fault(f)
 				_, werr := client.Write([]byte("x"))
-				client.SetReadDeadline(time.Now().Add(time.Second))
-				server.SetReadDeadline(time.Now().Add(time.Second))
+				_ = client.SetReadDeadline(time.Now().Add(time.Second))
+				_ = server.SetReadDeadline(time.Now().Add(time.Second))
 				_, cerr := client.Read(make([]byte, 1))
 				_, serr := server.Read(make([]byte, 1))
 				broken := errors.Is(werr, syscall.ECONNRESET) && errors.Is(cerr, syscall.ECONNRESET) &&
