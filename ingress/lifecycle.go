@@ -96,6 +96,10 @@ func (s *Server) createStream(ctx context.Context, c *call, ac *api.Call) {
 		ac.Error(e)
 		return
 	}
+	if s.cfg.Open != nil && !s.cfg.Open() {
+		ac.Error(jsapi.NewError(jsapi.CodeClusterNotAvail))
+		return
+	}
 	row := record.StreamRow{
 		Group: group, Account: c.acct.Name, Name: cfg.Name, Subjects: cfg.Subjects,
 		Request: &record.Request{

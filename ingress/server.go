@@ -36,6 +36,9 @@ type Config struct {
 	Plan plan.Config
 	// AgesTrusted says whether messages may be deleted by age now; nil = always.
 	AgesTrusted func() bool
+	// Open says whether streams may be created now; nil = always. A cluster that is
+	// still being founded answers 10008, so that nothing is acked on one disk of three.
+	Open func() bool
 	// Voters is how many voters a group has; more replicas than that are refused. nil = 1.
 	Voters func(group uint32) int
 	// Resign asks that this node gives up the leadership of a group.

@@ -5,15 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-mq/holdfast/discovery"
 	"github.com/holdfast-mq/holdfast/ingress"
 	"github.com/holdfast-mq/holdfast/ingress/hub"
 	"github.com/holdfast-mq/holdfast/ingress/jsapi"
 	"github.com/holdfast-mq/holdfast/replication"
 	"github.com/holdfast-mq/holdfast/replication/transport"
+	"github.com/holdfast-mq/holdfast/storage/seglog"
 )
 
 // Version is what infos and status show.
@@ -35,6 +38,15 @@ type Node struct {
 	ready  chan struct{} // closed when server is set
 	once   sync.Once
 	failed error
+
+	gossip  *discovery.Discovery // nil with fixed membership
+	members atomic.Pointer[[]discovery.Member]
+	fixed   map[string]string // Raft addresses of a fixed membership
+	started time.Time
+	// Of the goroutine of control alone.
+	sightings    map[string]*sighting
+	leadingSince time.Time
+	reasons      map[uint32]string
 }
 
 // Start builds and starts a node. ctx bounds the start only. What was started is
@@ -46,6 +58,8 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	n := &Node{
 		cfg: cfg, log: cfg.Logger, fatal: make(chan error, 1), ctx: run, cancel: cancel, ready: make(chan struct{}),
+		fixed: parsePeers(cfg.Peers), started: time.Now(),
+		sightings: make(map[string]*sighting), reasons: make(map[uint32]string),
 	}
 	for _, step := range []func(context.Context) error{n.startGroups, n.startHub, n.startIngress, n.join, n.startAdmin} {
 		if err := step(ctx); err != nil {
@@ -69,6 +83,7 @@ func (n *Node) startGroups(context.Context) error {
 	host, err := replication.Open(n.ctx, replication.Config{
 		NodeID: n.cfg.NodeID, Dir: n.cfg.DataDir, Groups: n.cfg.Groups, Timeouts: n.cfg.timeouts(),
 		Transport: transport.Config{Listen: n.cfg.RaftListen, Resolve: n.resolve},
+		Log:       seglog.Config{SegmentSize: seglog.DefaultSegmentSize},
 		Handler:   n.handler, Logger: n.log.Named("raft"), Fatal: n.onFatal,
 	})
 	if err != nil {
@@ -78,10 +93,6 @@ func (n *Node) startGroups(context.Context) error {
 	n.meta = newMeta(n.ctx, &n.wg, host, n.log)
 	return nil
 }
-
-// resolve finds the Raft address of a node; the registry of group 0 is asked for
-// those that gossip does not know.
-func (n *Node) resolve(string) (string, bool) { return "", false }
 
 // handler leads a group through ingress.
 func (n *Node) handler(group uint32) replication.Handler {
@@ -138,6 +149,7 @@ func (n *Node) startIngress(context.Context) error {
 	n.server, err = ingress.New(ingress.Config{
 		Node: n.cfg.NodeID, Domain: n.hub.Domain(), Version: Version, MinAck: minAck, Groups: uint32(n.cfg.Groups),
 		Voters: n.voters, Resign: n.resign, Cluster: n.cluster, ReadIndex: n.readIndex,
+		Open:   func() bool { return len(n.missingFounders()) == 0 },
 		Logger: n.log.Named("ingress"),
 	}, natsHub{n.hub, n.cfg.NodeID, n.log}, n.meta, func(group uint32) ingress.Store {
 		return rows{n.host.Group(group).Reader()}
@@ -217,24 +229,37 @@ func (n *Node) Stop(ctx context.Context) error {
 	return n.failed
 }
 
-func (n *Node) stop(context.Context) error {
+// handOverTimeout bounds the handing over of all groups before a stop.
+const handOverTimeout = 5 * time.Second
+
+func (n *Node) stop(ctx context.Context) error {
 	var errs []error
-	if n.admin != nil {
-		errs = append(errs, n.admin.close())
+	if n.gossip != nil {
+		// Nobody shall count on this node from here on.
+		_ = n.gossip.SetTags(func(t *discovery.Tags) { t.Draining = true })
 	}
 	if n.server != nil {
 		n.server.Drain() // what ends from here on ends with "Server Shutdown"
 	}
 	if n.host != nil {
+		over, cancel := context.WithTimeout(ctx, handOverTimeout)
+		n.handOverAll(over) // a planned change of leader takes milliseconds, an unplanned one seconds
+		cancel()
 		errs = append(errs, n.host.Shutdown()) // ends the terms: every publish is answered
 	}
 	n.cancel()
+	if n.gossip != nil {
+		n.gossip.Shutdown()
+	}
 	if n.server != nil {
 		n.server.Close()
 	}
 	if n.hub != nil {
-		n.hub.Stop() // last of the NATS side, so that the answers above could leave
+		n.hub.Stop() // after the answers above could leave
 	}
 	n.wg.Wait()
+	if n.admin != nil {
+		errs = append(errs, n.admin.close()) // last: it tells of the stop while it goes on
+	}
 	return errors.Join(errs...)
 }

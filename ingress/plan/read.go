@@ -156,10 +156,7 @@ func (s *Stream) Search(from uint64, filters []string, limit int) (*record.Messa
 		if !known {
 			break
 		}
-		if m == nil || !matches(filters, m.Subject) {
-			continue
-		}
-		if _, gone := s.deleted.Get(seq); !gone && seq >= s.state.FirstSeq {
+		if m != nil && matches(filters, m.Subject) {
 			return m, seq + 1
 		}
 	}
@@ -183,9 +180,6 @@ func (s *Stream) searchStore(from uint64, filters []string, limit int) (m *recor
 			return false
 		}
 		if len(filters) > 0 && !matches(filters, string(subject)) {
-			return true
-		}
-		if _, gone := s.deleted.Get(seq); gone || seq < s.state.FirstSeq {
 			return true
 		}
 		m, next = s.parse(seq, slices.Clone(b)), seq+1

@@ -213,11 +213,14 @@ func (s *Stream) Planned(seq uint64) *record.Message {
 	if seq < s.state.FirstSeq || seq > s.state.LastSeq {
 		return nil
 	}
+	if _, gone := s.deleted.Get(seq); gone {
+		return nil
+	}
 	return s.get(seq)
 }
 
-// Get returns the message of seq in the applied state, unless its removal is in
-// flight; nil if there is none.
+// Get returns the message of seq in the applied state, nil if there is none. A
+// removal in flight does not hide it: it may come to nothing.
 func (s *Stream) Get(seq uint64) *record.Message {
 	if seq < s.applied.FirstSeq || seq > s.applied.LastSeq {
 		return nil
@@ -226,9 +229,6 @@ func (s *Stream) Get(seq uint64) *record.Message {
 }
 
 func (s *Stream) get(seq uint64) *record.Message {
-	if _, ok := s.deleted.Get(seq); ok || seq < s.state.FirstSeq {
-		return nil
-	}
 	if m, known := s.tail.Get(seq); known {
 		return m
 	}

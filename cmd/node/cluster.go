@@ -1,0 +1,492 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/holdfast-mq/holdfast/discovery"
+	"github.com/holdfast-mq/holdfast/replication"
+	"github.com/holdfast-mq/holdfast/replication/membership"
+	"github.com/holdfast-mq/holdfast/storage/record"
+)
+
+// Keys of group 0 that belong to the membership of the cluster.
+const (
+	membershipKey = "membership"
+	foundersKey   = "founders"
+	leavePrefix   = "leave/" // node id follows; the value is the incarnation that is to go
+)
+
+// Kinds of transport calls between nodes.
+const (
+	// callIdentity answers with the node's incarnation: what founders without gossip tell each other.
+	callIdentity = replication.FirstFreeKind + iota
+	// callMember answers, at the leader of group 0, whether a node is in any group: "in" or "out".
+	callMember
+)
+
+// membershipTick is how often decisions are taken and steps are made.
+const membershipTick = 500 * time.Millisecond
+
+// changeTimeout bounds one change of a group's configuration.
+const changeTimeout = 10 * time.Second
+
+// sighting is what this node remembers of another one.
+type sighting struct {
+	alive bool
+	since time.Time
+	fails []time.Time // lately
+}
+
+// flapWindow is how long a failure counts against a node.
+const flapWindow = 10 * time.Minute
+
+// observe keeps what gossip says, and gives the hub the routes to the others.
+func (n *Node) observe() {
+	for members := range n.gossip.Changes() {
+		n.members.Store(&members)
+		var routes []string
+		for _, m := range members {
+			if m.NodeID != n.cfg.NodeID && m.Status == discovery.Alive && m.Tags.RouteAddr != "" {
+				routes = append(routes, "nats://"+m.Tags.RouteAddr)
+			}
+		}
+		slices.Sort(routes)
+		if err := n.hub.SetRoutes(routes); err != nil {
+			n.log.Warn("setting the routes of the hub", zap.Strings("routes", routes), zap.Error(err))
+		}
+	}
+}
+
+// peers returns the members that gossip knows.
+func (n *Node) peers() []discovery.Member {
+	if p := n.members.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// resolve finds the Raft address of a node that the registry does not know (yet).
+func (n *Node) resolve(id string) (string, bool) {
+	for _, m := range n.peers() {
+		if m.NodeID == id && m.Tags.RaftAddr != "" {
+			return m.Tags.RaftAddr, true
+		}
+	}
+	addr, ok := n.fixed[id]
+	return addr, ok
+}
+
+// register writes this node's row once it is a member of every group, and says its
+// cluster in gossip.
+func (n *Node) register(ctx context.Context) {
+	tagged := false
+	n.every(ctx, membershipTick, func() bool {
+		if !tagged && n.gossip != nil && n.host.ClusterID() != "" {
+			err := n.gossip.SetTags(func(t *discovery.Tags) { t.ClusterID = n.host.ClusterID() })
+			tagged = err == nil
+		}
+		for _, g := range n.host.Groups() {
+			if !holds(g.Status(), g.Server()) {
+				return true
+			}
+		}
+		ctx, cancel := context.WithTimeout(ctx, changeTimeout)
+		defer cancel()
+		row := replication.NodeRow{
+			Raft: n.raftAddr(), Serf: n.serfAddr(), NATS: n.hub.ClientAddr(), Route: n.hub.RouteAddr(),
+			Admin: n.cfg.AdminListen, Version: Version, Feature: 1,
+		}
+		if err := n.host.Register(ctx, row); err != nil {
+			n.log.Debug("not registered yet", zap.Error(err))
+			return true
+		}
+		return !tagged && n.gossip != nil
+	})
+}
+
+// every calls f at once and then at an interval, until it returns false or ctx ends.
+func (n *Node) every(ctx context.Context, d time.Duration, f func() bool) {
+	t := time.NewTicker(d)
+	defer t.Stop()
+	for f() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+}
+
+// holds says whether a replica is in the configuration that it has.
+func holds(st replication.Status, server string) bool {
+	return slices.ContainsFunc(st.Members, func(m replication.Member) bool { return m.Server == server })
+}
+
+// control decides, as leader of group 0, who is to be in the groups, and brings
+// the groups that this node leads there.
+func (n *Node) control(ctx context.Context) {
+	n.every(ctx, membershipTick, func() bool {
+		nodes := n.gather()
+		if n.meta.Leading() {
+			if err := n.decide(ctx, nodes); err != nil && ctx.Err() == nil {
+				n.log.Warn("deciding the membership", zap.Error(err))
+			}
+		} else {
+			n.leadingSince = time.Time{}
+		}
+		for _, g := range n.host.Groups() {
+			n.step(ctx, g)
+		}
+		return true
+	})
+}
+
+// gather joins what gossip and the registry know of the nodes.
+func (n *Node) gather() []membership.Node {
+	now := time.Now()
+	seen := make(map[string]bool)
+	note := func(id string, alive bool, since time.Time) {
+		s := n.sightings[id]
+		if s == nil {
+			s = &sighting{alive: alive, since: since}
+			n.sightings[id] = s
+		}
+		if s.alive != alive {
+			if !alive {
+				s.fails = append(s.fails, now)
+			}
+			s.alive, s.since = alive, since
+		}
+		s.fails = slices.DeleteFunc(s.fails, func(t time.Time) bool { return now.Sub(t) > flapWindow })
+		seen[id] = true
+	}
+	draining := make(map[string]bool)
+	for _, m := range n.peers() {
+		note(m.NodeID, m.Status == discovery.Alive, m.Since)
+		draining[m.NodeID] = m.Tags.Draining
+	}
+	for id := range n.fixed {
+		note(id, true, n.started)
+	}
+	n.meta.Scan(replication.NodePrefix, func(r record.MetaRow) bool {
+		if id := strings.TrimPrefix(r.Key, replication.NodePrefix); !seen[id] {
+			note(id, id == n.cfg.NodeID, now) // known, and not heard of since this node began to look
+		}
+		return true
+	})
+	var out []membership.Node
+	for id := range seen {
+		s := n.sightings[id]
+		if id == n.cfg.NodeID {
+			s.alive = true
+		}
+		_, leaving := n.leaving(id)
+		out = append(out, membership.Node{
+			ID: id, Alive: s.alive, For: now.Sub(s.since), Flaps: len(s.fails), Draining: draining[id], Leaving: leaving,
+		})
+	}
+	return out
+}
+
+// leaving says whether the present incarnation of a node is to leave.
+func (n *Node) leaving(id string) (record.MetaRow, bool) {
+	row, ok := n.meta.Get(leavePrefix + id)
+	return row, ok && (string(row.Value) == "" || string(row.Value) == n.replica(id, replication.Metadata))
+}
+
+// replica returns the replica that a node has now in a group, "" if nobody knows.
+func (n *Node) replica(id string, group uint32) string {
+	if id == n.cfg.NodeID {
+		return n.host.Group(group).Server()
+	}
+	for _, m := range n.peers() {
+		if m.NodeID == id && m.Tags.Incarnations != "" {
+			return id + "/" + m.Tags.Incarnations
+		}
+	}
+	row, at, err := replication.Row[replication.NodeRow](n.host.Meta(), replication.NodeKey(id))
+	if err != nil || at.Version == 0 {
+		return ""
+	}
+	return row.Servers[group]
+}
+
+// desired returns the row of the membership; without one, what group 0 has.
+func (n *Node) desired() (membership.Desired, uint64) {
+	var d membership.Desired
+	row, ok := n.meta.Get(membershipKey)
+	if ok && json.Unmarshal(row.Value, &d) == nil {
+		return d, row.Version
+	}
+	for _, m := range n.host.Group(replication.Metadata).Status().Members {
+		if m.Voter {
+			d.Voters = append(d.Voters, m.Node)
+		}
+	}
+	slices.Sort(d.Voters)
+	return d, row.Version
+}
+
+func (n *Node) decide(ctx context.Context, nodes []membership.Node) error {
+	if n.leadingSince.IsZero() {
+		n.leadingSince = time.Now()
+	}
+	before, version := n.desired()
+	if len(before.Voters) == 0 {
+		return nil
+	}
+	for i := range nodes { // what was missed before this node led is counted from then
+		if !nodes[i].Alive {
+			nodes[i].For = min(nodes[i].For, time.Since(n.leadingSince))
+		}
+	}
+	after := membership.Plan(n.settings(), before, nodes)
+	if version != 0 && after.Equal(before) {
+		return nil
+	}
+	value, err := json.Marshal(after)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
+	defer cancel()
+	err = n.meta.Write(ctx, []record.MetaCond{{Key: membershipKey, Version: version}},
+		[]record.MetaWrite{{Key: membershipKey, Value: value}})
+	if err == nil {
+		n.log.Info("membership", zap.Strings("voters", after.Voters), zap.Strings("followers", after.Followers))
+	}
+	if errors.Is(err, record.ErrConflict) {
+		return nil // somebody else decided meanwhile
+	}
+	return err
+}
+
+func (n *Node) settings() membership.Settings {
+	return membership.Settings{MaxVoters: n.cfg.MaxVoters}.WithDefaults()
+}
+
+// step makes the next change of a group that this node leads.
+func (n *Node) step(ctx context.Context, g *replication.Group) {
+	t := g.Term()
+	if t == nil || t.Check() != nil {
+		return
+	}
+	st := g.Status()
+	desired, version := n.desired()
+	if version == 0 {
+		return // nothing was ever decided
+	}
+	v := membership.View{Leader: n.cfg.NodeID, Desired: desired, Replicas: make(map[string]string)}
+	progress := make(map[string]replication.Progress)
+	for _, p := range g.Progress() {
+		progress[p.Server] = p
+	}
+	for _, m := range st.Members {
+		mm := membership.Member{Server: m.Server, Node: m.Node, Voter: m.Voter}
+		if m.Server != g.Server() {
+			p := progress[m.Server]
+			mm.Behind, mm.Contact = st.LastLog-min(p.Match, st.LastLog), p.Contact
+		}
+		v.Members = append(v.Members, mm)
+	}
+	for _, id := range slices.Concat(desired.Voters, desired.Followers) {
+		v.Replicas[id] = n.replica(id, g.ID())
+	}
+	c := membership.Step(n.settings(), v)
+	if c.Kind == membership.None {
+		if c.Reason != n.reasons[g.ID()] && c.Reason != "" {
+			n.log.Info("membership waits", zap.Uint32("group", g.ID()), zap.String("reason", c.Reason))
+		}
+		n.reasons[g.ID()] = c.Reason
+		if !slices.Contains(desired.Voters, n.cfg.NodeID) && len(desired.Voters) > 0 {
+			n.handOver(ctx, g)
+		}
+		return
+	}
+	n.log.Info("membership change", zap.Uint32("group", g.ID()), zap.Stringer("change", c.Kind),
+		zap.String("replica", c.Server), zap.String("reason", c.Reason))
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
+	defer cancel()
+	if err := g.Configure(ctx, change(c.Kind), c.Server, st.Configured); err != nil {
+		n.log.Warn("membership change not made", zap.Uint32("group", g.ID()),
+			zap.String("replica", c.Server), zap.Error(err))
+	}
+}
+
+func change(k membership.Kind) replication.Change {
+	switch k {
+	case membership.Promote:
+		return replication.AddVoter
+	case membership.Demote:
+		return replication.Demote
+	case membership.Remove:
+		return replication.Remove
+	default:
+		return replication.AddNonvoter
+	}
+}
+
+// handOver gives a group to another node, if one can take it.
+func (n *Node) handOver(ctx context.Context, g *replication.Group) {
+	ctx, cancel := context.WithTimeout(ctx, resignTimeout)
+	defer cancel()
+	if err := g.Transfer(ctx, ""); err != nil && !errors.Is(err, record.ErrNotLeader) {
+		n.log.Info("group not handed over", zap.Uint32("group", g.ID()), zap.Error(err))
+	}
+}
+
+// handOverAll gives away every group that this node leads.
+func (n *Node) handOverAll(ctx context.Context) {
+	for _, g := range slices.Backward(n.host.Groups()) { // group 0 last: it knows where the others went
+		if g.Term() != nil && len(g.Status().Members) > 1 {
+			n.handOver(ctx, g)
+		}
+	}
+}
+
+// linkPatience is how long a leader may be without its hub link before it gives
+// leadership to a node whose link lives.
+const linkPatience = time.Second
+
+// watchLink gives leadership away while the hub link is down.
+func (n *Node) watchLink(ctx context.Context) {
+	n.every(ctx, linkPatience/4, func() bool {
+		if since, down := n.server.LinkDown(); down && time.Since(since) > linkPatience {
+			for _, g := range n.host.Groups()[1:] {
+				if g.Term() != nil && len(g.Status().Members) > 1 {
+					n.handOver(ctx, g)
+				}
+			}
+		}
+		return true
+	})
+}
+
+// isMember answers callMember.
+func (n *Node) isMember(_ context.Context, _ string, _ uint32, payload []byte) ([]byte, error) {
+	if !n.meta.Leading() {
+		return nil, fmt.Errorf("%w: of group 0", record.ErrNotLeader)
+	}
+	answer := "out"
+	for _, g := range n.host.Groups() {
+		row, _, err := replication.Row[replication.GroupRow](n.host.Meta(), replication.GroupKey(g.ID()))
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(row.Members, func(m replication.Member) bool { return m.Server == string(payload) }) {
+			answer = "in"
+		}
+	}
+	return []byte(answer), nil
+}
+
+// leave takes this node out of the cluster for good: leadership handed over, out of
+// every group, then goodbye in gossip. The process should stop after it.
+func (n *Node) leave(ctx context.Context) error {
+	if err := n.removeNode(ctx, n.cfg.NodeID); err != nil {
+		return err
+	}
+	n.handOverAll(ctx)
+	self := n.host.Group(replication.Metadata).Server()
+	out := false
+	n.every(ctx, membershipTick, func() bool {
+		leader := n.host.Group(replication.Metadata).Status().Leader
+		if leader == "" || leader == n.cfg.NodeID {
+			n.handOverAll(ctx)
+			return true
+		}
+		call, cancel := context.WithTimeout(ctx, changeTimeout)
+		defer cancel()
+		b, err := n.host.Transport().Call(call, leader, replication.Metadata, callMember, []byte(self))
+		out = err == nil && string(b) == "out"
+		return !out
+	})
+	if !out {
+		return fmt.Errorf("still a member: %w", ctx.Err())
+	}
+	if n.gossip == nil {
+		return nil
+	}
+	return n.gossip.Leave(ctx)
+}
+
+// removeNode says that a node is to leave the cluster. It returns when that is
+// decided; the groups change after it, one step at a time.
+func (n *Node) removeNode(ctx context.Context, id string) error {
+	voters, _ := n.desired()
+	if slices.Equal(voters.Voters, []string{id}) {
+		return fmt.Errorf("node %s is the only voter; it can not leave", id)
+	}
+	server := n.replica(id, replication.Metadata)
+	if server == "" {
+		return fmt.Errorf("node %s: %w", id, record.ErrNotFound)
+	}
+	for {
+		row, _ := n.meta.Get(leavePrefix + id)
+		if string(row.Value) == server {
+			return nil
+		}
+		err := n.meta.Write(ctx, []record.MetaCond{{Key: leavePrefix + id, Version: row.Version}},
+			[]record.MetaWrite{{Key: leavePrefix + id, Value: []byte(server)}})
+		if !errors.Is(err, record.ErrConflict) {
+			return err
+		}
+	}
+}
+
+// transfer hands a group to a node, or to the best one.
+func (n *Node) transfer(ctx context.Context, group uint32, to string) error {
+	g := n.host.Group(group)
+	if g == nil {
+		return fmt.Errorf("group %d: %w; there are groups 0 to %d", group, record.ErrNotFound, n.cfg.Groups)
+	}
+	return g.Transfer(ctx, to)
+}
+
+// readiness says why this node does not serve; nothing if it does.
+func (n *Node) readiness() []string {
+	var why []string
+	if n.host.ClusterID() == "" {
+		why = append(why, "not a member of a cluster yet")
+	}
+	for _, g := range n.host.Groups() {
+		if st := g.Status(); !st.Replicating {
+			why = append(why, fmt.Sprintf("group %d has no leader that replicates", g.ID()))
+		}
+	}
+	for _, id := range n.missingFounders() {
+		why = append(why, "founder "+id+" does not hold the first configuration yet")
+	}
+	if n.server != nil {
+		if since, down := n.server.LinkDown(); down {
+			why = append(why, fmt.Sprintf("hub link down for %v", time.Since(since).Round(time.Millisecond)))
+		}
+	}
+	return why
+}
+
+// missingFounders are the founders that have not registered yet.
+func (n *Node) missingFounders() []string {
+	row, ok := n.meta.Get(foundersKey)
+	if !ok {
+		return nil
+	}
+	var ids, missing []string
+	if err := json.Unmarshal(row.Value, &ids); err != nil {
+		return []string{"(unreadable list)"}
+	}
+	for _, id := range ids {
+		if _, ok := n.meta.Get(replication.NodeKey(id)); !ok {
+			missing = append(missing, id)
+		}
+	}
+	return missing
+}
