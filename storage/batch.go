@@ -29,7 +29,8 @@ type Batch struct {
 	arena  []byte
 	ops    [len(prefixOrder)][]op
 	ranges []rangeOp
-	order  uint32 // changes so far
+	order  uint32  // changes so far
+	places []place // reused by inOrder
 	rows   map[string]record.MetaRow
 	err    error // the first misuse; Commit returns it
 
@@ -89,7 +90,9 @@ func (b *Batch) delRange(start, mid int) {
 		return
 	}
 	b.order++
-	b.ranges = append(b.ranges, rangeOp{start: uint32(start), mid: uint32(mid), end: uint32(len(b.arena)), order: b.order})
+	b.ranges = append(b.ranges, rangeOp{
+		start: uint32(start), mid: uint32(mid), end: uint32(len(b.arena)), order: b.order,
+	})
 }
 
 // delPrefix deletes every row whose key starts with arena[start:].
@@ -259,7 +262,9 @@ func (b *Batch) PutConsumer(stream record.StreamID, consumer record.ConsumerID, 
 }
 
 // PutConsumerState stores the cursors of a consumer.
-func (b *Batch) PutConsumerState(stream record.StreamID, consumer record.ConsumerID, state *record.ConsumerState) {
+func (b *Batch) PutConsumerState(
+	stream record.StreamID, consumer record.ConsumerID, state *record.ConsumerState,
+) {
 	at := len(b.arena)
 	b.arena = consumerKey(b.arena, stream, consumer, partState)
 	val := len(b.arena)
@@ -373,7 +378,7 @@ func (b *Batch) Reset() {
 			ops[i] = nil
 		}
 	}
-	*b = Batch{s: b.s, arena: arena, ops: ops, ranges: ranges}
+	*b = Batch{s: b.s, arena: arena, ops: ops, ranges: ranges, places: b.places[:0]}
 }
 
 // keepArena is up to which size a batch keeps its memory for the next use.
@@ -388,8 +393,8 @@ func (b *Batch) Commit() error {
 	s := b.s
 	s.commitMu.Lock()
 	defer s.commitMu.Unlock()
-	if s.cfg.ReadOnly {
-		return errors.New("storage: commit to a read-only store")
+	if err := s.writable(); err != nil {
+		return err
 	}
 	h, err := s.acquire()
 	if err != nil {
@@ -417,8 +422,8 @@ func (b *Batch) Commit() error {
 	}
 	s.mu.Lock()
 	// Covered is written by another goroutine.
-	next.Covered = s.mu.applied.Covered
-	s.mu.applied = next
+	next.Covered = s.applied.Covered
+	s.applied = next
 	s.mu.Unlock()
 	return pb.Close()
 }
@@ -455,7 +460,8 @@ func parseRow(key string, v []byte) (record.MetaRow, error) {
 	if len(v) < rowFixed {
 		return record.MetaRow{}, fmt.Errorf("%w: row of %d bytes", record.ErrFormat, len(v))
 	}
-	row := record.MetaRow{Key: key, Version: binary.BigEndian.Uint64(v), Value: append([]byte{}, v[rowFixed:]...)}
+	row := record.MetaRow{Key: key, Version: binary.BigEndian.Uint64(v)}
+	row.Value = append([]byte{}, v[rowFixed:]...)
 	copy(row.Author[:], v[8:])
 	return row, nil
 }

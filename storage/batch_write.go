@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"container/heap"
+	"encoding/binary"
 	"slices"
 	"strings"
 
@@ -27,13 +28,11 @@ func (b *Batch) write(pb *pebble.Batch) error {
 	cover := coverage{b: b}
 	for i := range b.ops {
 		ops := b.ops[i]
-		if !slices.IsSortedFunc(ops, b.compare) {
-			slices.SortFunc(ops, b.compare)
-		}
-		for j := range ops {
-			o := &ops[j]
+		order := b.inOrder(ops)
+		for j, at := range order {
+			o := &ops[at.op]
 			key := b.key(o)
-			if j+1 < len(ops) && bytes.Equal(key, b.key(&ops[j+1])) {
+			if j+1 < len(order) && bytes.Equal(key, b.key(&ops[order[j+1].op])) {
 				continue
 			}
 			last, covered := cover.at(key)
@@ -51,9 +50,67 @@ func (b *Batch) write(pb *pebble.Batch) error {
 
 func (b *Batch) key(o *op) []byte { return b.arena[o.key:o.val] }
 
-// compare orders changes by key, those of one row by when they were made.
-func (b *Batch) compare(x, y op) int {
-	return cmp.Or(bytes.Compare(b.key(&x), b.key(&y)), cmp.Compare(x.order, y.order))
+// place is where an op comes in key order. head is some bytes of its key.
+type place struct {
+	head uint64
+	op   uint32
+}
+
+// inOrder returns the order of ops by key, those of one row as they were made.
+//
+// First by eight bytes of each key, those after what all keys have in common,
+// and by when they were made: sequences are given out in order, so this is mostly
+// the order of the keys already and needs no comparison of whole keys. Otherwise
+// it is sorted again by them.
+func (b *Batch) inOrder(ops []op) []place {
+	b.places = b.places[:0]
+	if len(ops) == 0 {
+		return nil
+	}
+	skip := b.commonPrefix(ops)
+	for i := range ops {
+		b.places = append(b.places, place{head: head(b.key(&ops[i])[skip:]), op: uint32(i)})
+	}
+	byHead := func(x, y place) int { return cmp.Or(cmp.Compare(x.head, y.head), cmp.Compare(x.op, y.op)) }
+	byKey := func(x, y place) int {
+		return cmp.Or(bytes.Compare(b.key(&ops[x.op]), b.key(&ops[y.op])), cmp.Compare(x.op, y.op))
+	}
+	if !slices.IsSortedFunc(b.places, byHead) {
+		slices.SortFunc(b.places, byHead)
+	}
+	if !slices.IsSortedFunc(b.places, byKey) {
+		slices.SortFunc(b.places, byKey)
+	}
+	return b.places
+}
+
+// commonPrefix returns how many bytes all keys start with.
+func (b *Batch) commonPrefix(ops []op) int {
+	common := b.key(&ops[0])
+	for i := 1; i < len(ops) && len(common) > 1; i++ {
+		key := b.key(&ops[i])
+		n := min(len(common), len(key))
+		for k := range n {
+			if common[k] != key[k] {
+				n = k
+				break
+			}
+		}
+		common = common[:n]
+	}
+	return len(common)
+}
+
+// head returns the first eight bytes as a word that sorts as they do, padded with zeros.
+func head(b []byte) uint64 {
+	if len(b) >= 8 {
+		return binary.BigEndian.Uint64(b)
+	}
+	var h uint64
+	for i := range b {
+		h |= uint64(b[i]) << (56 - 8*i)
+	}
+	return h
 }
 
 func (b *Batch) writeOp(pb *pebble.Batch, o *op) error {
@@ -133,12 +190,16 @@ func (c *coverage) at(key []byte) (order uint32, ok bool) {
 // rangeHeap has the range that was made last on top.
 type rangeHeap []rangeOp
 
-func (h rangeHeap) Len() int           { return len(h) }
-func (h rangeHeap) Less(i, j int) bool { return h[i].order > h[j].order }
-func (h rangeHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *rangeHeap) Len() int           { return len(*h) }
+func (h *rangeHeap) Less(i, j int) bool { return (*h)[i].order > (*h)[j].order }
+func (h *rangeHeap) Swap(i, j int)      { (*h)[i], (*h)[j] = (*h)[j], (*h)[i] }
 
 // Push is part of heap.Interface.
-func (h *rangeHeap) Push(x any) { *h = append(*h, x.(rangeOp)) } //nolint:errcheck // only at pushes
+func (h *rangeHeap) Push(x any) {
+	if r, ok := x.(rangeOp); ok {
+		*h = append(*h, r)
+	}
+}
 
 // Pop is part of heap.Interface.
 func (h *rangeHeap) Pop() any {

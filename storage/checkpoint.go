@@ -88,8 +88,8 @@ func (s *Store) Checkpoint() (*Checkpoint, error) {
 	if ptr.DB != h.name {
 		return nil, fmt.Errorf("checkpoint: %w", ErrOvertaken)
 	}
-	if err := h.db.Flush(); err != nil {
-		return nil, h.wrap(fmt.Errorf("flush for a checkpoint: %w", err))
+	if err := s.flush(h); err != nil {
+		return nil, err
 	}
 	c := &Checkpoint{s: s, name: dirName(outPrefix, s.newGeneration())}
 	path := s.fs.PathJoin(s.cfg.Dir, c.name)
@@ -109,10 +109,11 @@ func (c *Checkpoint) describe(ptr *Pointer) error {
 	if err != nil {
 		return err
 	}
-	c.applied, err = h.load()
-	if err = errors.Join(err, c.s.closeHandle(h)); err != nil {
+	applied, err := h.load()
+	if err := errors.Join(err, c.s.closeHandle(h)); err != nil {
 		return err
 	}
+	c.applied = applied
 	a := &c.applied
 	c.meta = ptr.Snapshot
 	if a.Index >= c.meta.Index {
@@ -266,7 +267,7 @@ func (c *Checkpoint) sumLocked(file int) (out [sha256.Size]byte, err error) {
 	}
 	sum := sha256.New()
 	_, err = io.Copy(sum, f)
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err := errors.Join(err, f.Close()); err != nil {
 		return out, err
 	}
 	sum.Sum(out[:0])
@@ -282,13 +283,13 @@ func (c *Checkpoint) trailer() (out [sha256.Size]byte, err error) {
 	for i := range c.segments {
 		switch seg := &c.segments[i]; seg.kind {
 		case segmentBytes:
-			sum.Write(seg.bytes) //nolint:errcheck // a hash never fails
+			sum.Write(seg.bytes)
 		case segmentSum:
 			s, err := c.sumLocked(seg.file)
 			if err != nil {
 				return out, err
 			}
-			sum.Write(s[:]) //nolint:errcheck // a hash never fails
+			sum.Write(s[:])
 		case segmentFile, segmentTrailer:
 		}
 	}

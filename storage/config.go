@@ -15,6 +15,8 @@ import (
 type FS = vfs.FS
 
 // DefaultFS returns the operating system's file system.
+//
+//nolint:ireturn // one of several file systems
 func DefaultFS() FS { return vfs.Default }
 
 // Defaults of Config and limits of its fields.
@@ -67,7 +69,8 @@ type Config struct {
 	Damaged func(error)
 	// Fatal is told of failures after which this process must not go on: a failed
 	// write of the manifest, a background write error other than a full disk. It must
-	// not call the store, and it should not return. Default: an error in the log.
+	// not call the store, and it should not return; if it does, the store takes no
+	// more writes. Default: an error in the log.
 	Fatal func(error)
 }
 
@@ -101,7 +104,8 @@ func (c *Config) validate() error {
 	case c.Dir == "":
 		return errors.New("storage: Dir is empty")
 	case c.MemTableSize < MinMemTableSize || c.MemTableSize > MaxMemTableSize:
-		return fmt.Errorf("storage: MemTableSize %d is not in %d to %d", c.MemTableSize, MinMemTableSize, MaxMemTableSize)
+		return fmt.Errorf("storage: MemTableSize %d is not in %d to %d",
+			c.MemTableSize, MinMemTableSize, MaxMemTableSize)
 	case c.MemTables < 2:
 		return fmt.Errorf("storage: MemTables %d is below 2", c.MemTables)
 	case c.FlushDelay < 0:

@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -73,10 +76,20 @@ type explorer struct {
 	mem *vfs.MemFS
 	fs  FS
 
+	// Shared as in a node: Pebble's private caches end with a failed open, under
+	// the feet of what it started in the background.
+	shared *Shared
+
 	mu     sync.Mutex
 	rng    *rand.Rand // guarded by mu
 	points int        // guarded by mu
 	failed error      // the first violation; guarded by mu
+
+	// fail is the number of the step that fails instead of power cuts, 0 = cuts.
+	fail   int64
+	steps  atomic.Int64
+	failOp errorfs.Op   // the step that failed
+	fatal  atomic.Int64 // calls of Config.Fatal
 
 	// What the run knows at the moment.
 	off       atomic.Bool
@@ -87,14 +100,45 @@ type explorer struct {
 }
 
 func newExplorer(tb testing.TB, sc *script, seed uint64) *explorer {
+	tb.Helper()
 	x := &explorer{tb: tb, sc: sc, mem: vfs.NewCrashableMem(), rng: newRNG(seed)}
+	x.shared = NewShared(1<<20, 100)
+	tb.Cleanup(x.shared.Close)
 	x.fs = errorfs.Wrap(x.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if op.Kind.ReadOrWrite() == errorfs.OpIsWrite && op.Kind != errorfs.OpFileClose && !x.off.Load() {
+		if op.Kind.ReadOrWrite() != errorfs.OpIsWrite || op.Kind == errorfs.OpFileClose || x.off.Load() {
+			return nil
+		}
+		// Pebble cannot go on without its manifest (that is fatal), and panics itself when
+		// a directory of its own cannot be synced.
+		base := path.Base(op.Path)
+		own := strings.HasPrefix(base, dbPrefix) || strings.HasPrefix(base, outPrefix)
+		manifest := strings.HasPrefix(base, "MANIFEST-") || strings.HasPrefix(base, markerPrefix)
+		if x.fail != 0 && (manifest || own && op.Kind == errorfs.OpFileSync) {
+			return nil
+		}
+		if n := x.steps.Add(1); n == x.fail {
+			x.failOp = op
+			return &os.PathError{Op: fmt.Sprint("step ", n), Path: op.Path, Err: syscall.EIO}
+		}
+		if x.fail == 0 {
 			x.crash(op)
 		}
 		return nil
 	}))
 	return x
+}
+
+// config is that of the run itself.
+func (x *explorer) config() Config {
+	cfg := testConfig(x.fs)
+	cfg.Shared = x.shared
+	cfg.Fatal = func(err error) {
+		x.fatal.Add(1)
+		if x.fail == 0 {
+			x.tb.Errorf("fatal: %v", err)
+		}
+	}
+	return cfg
 }
 
 func (x *explorer) crash(op errorfs.Op) {
@@ -173,13 +217,17 @@ func (x *explorer) check(fs *vfs.MemFS, durable, published uint64) (err error) {
 func (x *explorer) life(seed uint64) (err error) {
 	r := newRNG(seed)
 	last := uint64(len(x.sc.history) - 1)
-	s, err := Open(testConfig(x.fs))
+	s, err := Open(x.config())
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
+	defer func() {
+		if s != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
 	source := openStore(x.tb, testConfig(vfs.NewMem()))
-	for s.Applied().Index < last && err == nil {
+	for err == nil && s.Applied().Index < last {
 		upTo := min(s.Applied().Index+1+r.Uint64N(6), last)
 		x.submitted.Store(max(x.submitted.Load(), upTo))
 		if err := x.sc.apply(s, upTo); err != nil {
@@ -202,7 +250,7 @@ func (x *explorer) life(seed uint64) (err error) {
 			err = x.install(s, source, min(s.Applied().Index+1+r.Uint64N(9), last), r.IntN(4) == 0)
 		case 7:
 			if err = s.Close(); err == nil {
-				s, err = Open(testConfig(x.fs))
+				s, err = Open(x.config())
 			}
 		}
 	}
@@ -279,6 +327,34 @@ func TestCrashAtEachStep(t *testing.T) {
 	}
 }
 
+// TestErrorAtEachStep fails one step of a run with an I/O error. The run says so,
+// by an error or as fatal, and what is on disk then holds everything promised.
+func TestErrorAtEachStep(t *testing.T) {
+	t.Parallel()
+	if plantedNoFlush {
+		t.Skip("a bug is planted")
+	}
+	sc := newScript(t, 1, 50)
+	quiet := newExplorer(t, sc, 1)
+	quiet.fail = -1
+	must(t, quiet.life(1))
+	total := quiet.steps.Load()
+	for step := int64(1); step <= total; step += 1 + total/60 {
+		x := newExplorer(t, sc, 1)
+		x.fail = step
+		err := x.life(1)
+		if x.steps.Load() >= step && err == nil && x.fatal.Load() == 0 {
+			t.Logf("step %d of %d: the error did not matter", step, total)
+		}
+		clone := x.mem.CrashClone(vfs.CrashCloneCfg{})
+		x.points = 1
+		if err := x.check(clone, x.durable.Load(), x.published.Load()); err != nil {
+			t.Errorf("after an error in step %d of %d (%v of %s): %v",
+				step, total, x.failOp.Kind, x.failOp.Path, err)
+		}
+	}
+}
+
 // TestPlantedNoFlush: a snapshot that is published without a flush is caught.
 func TestPlantedNoFlush(t *testing.T) {
 	t.Parallel()
@@ -286,7 +362,8 @@ func TestPlantedNoFlush(t *testing.T) {
 		t.Skip("needs the build tag planted_noflush")
 	}
 	x := explore(t, 0)
-	if x.failed == nil || !errors.Is(x.failed, record.ErrDamaged) || !strings.Contains(x.failed.Error(), "its snapshot stands for") {
+	if !errors.Is(x.failed, record.ErrDamaged) ||
+		!strings.Contains(fmt.Sprint(x.failed), "its snapshot stands for") {
 		t.Errorf("the planted bug was not caught by the right check: %v", x.failed)
 	}
 }

@@ -13,7 +13,7 @@
 //
 //	prefix  key                                     value
 //	!       "format"                                u32 format version, 1
-//	!       "applied"                               u64 index, u64 term, fence (24 B), u64 highest cluster time
+//	!       "applied"                               u64 index, u64 term, fence, u64 highest cluster time
 //	!       "conf"                                  u64 index, group configuration (opaque)
 //	!       "covered"                               u64 index of the last local snapshot
 //	S       stream u32, 0                           description of the stream (opaque)
@@ -101,5 +101,6 @@
 //
 // # Goroutines
 //
-// The package starts none; Pebble's end in Close.
+// Short ones that start compactions (compactions.go) and Pebble's own; all have
+// ended when Close returns.
 package storage

@@ -22,23 +22,27 @@ import (
 // handle is one open database. The store replaces it as a whole when a snapshot
 // is installed; readers that are at work keep the one they started with.
 type handle struct {
-	db   *pebble.DB
-	lock *pebble.Lock
-	name string // within the group's directory
-	path string
+	db          *pebble.DB
+	lock        *pebble.Lock
+	compactions *compactions
+	name        string // within the group's directory
+	path        string
 
 	refs   int  // guarded by Store.mu; the store itself holds one
 	remove bool // guarded by Store.mu; the files go when it is closed
 
 	flushes atomic.Uint64          // completed flushes
 	corrupt atomic.Pointer[string] // file of the last corruption found
-	durable struct {
-		sync.Mutex
 
-		known bool
-		at    uint64 // value of flushes that reach belongs to
-		reach uint64
-	}
+	durableMu sync.Mutex
+	durable   durable // guarded by durableMu
+}
+
+// durable is the reach of the tables as it was last read.
+type durable struct {
+	known bool
+	at    uint64 // value of flushes that reach belongs to
+	reach uint64
 }
 
 type openMode int
@@ -55,16 +59,16 @@ const (
 const pebbleFormat = pebble.FormatTableFormatV6
 
 const (
-	bloomBitsPerKey      = 10
-	blockSize            = 16 << 10
-	indexBlockSize       = 64 << 10
-	l0CompactionTreshold = 8
-	l0StopWrites         = 64
+	bloomBitsPerKey       = 10
+	blockSize             = 16 << 10
+	indexBlockSize        = 64 << 10
+	l0CompactionThreshold = 8
+	l0StopWrites          = 64
 )
 
 // openDB opens or makes a database. The caller closes it by retire, release or closeHandle.
 func (s *Store) openDB(name string, mode openMode) (*handle, error) {
-	h := &handle{name: name, path: s.fs.PathJoin(s.cfg.Dir, name), refs: 1}
+	h := &handle{name: name, path: s.fs.PathJoin(s.cfg.Dir, name), refs: 1, compactions: &compactions{}}
 	if mode == modeCreate {
 		if err := makeDir(s.fs, h.path); err != nil {
 			return nil, err
@@ -80,6 +84,7 @@ func (s *Store) openDB(name string, mode openMode) (*handle, error) {
 	if h.db, err = pebble.Open(h.path, s.options(h, mode)); err != nil {
 		return nil, errors.Join(openError(h, err), h.lock.Close())
 	}
+	h.compactions.start()
 	s.handles.Add(1)
 	return h, nil
 }
@@ -131,21 +136,25 @@ func (s *Store) options(h *handle, mode openMode) *pebble.Options {
 		Lock:                        h.lock,
 		MemTableSize:                uint64(s.cfg.MemTableSize),
 		MemTableStopWritesThreshold: s.cfg.MemTables,
-		L0CompactionThreshold:       l0CompactionTreshold,
+		L0CompactionThreshold:       l0CompactionThreshold,
 		L0StopWritesThreshold:       l0StopWrites,
 		FlushDelayDeleteRange:       s.cfg.FlushDelay,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
-		Logger:                      logger{log: s.log.WithOptions(zap.AddCallerSkip(1)), fatal: s.cfg.Fatal},
+		Logger:                      logger{log: s.log.WithOptions(zap.AddCallerSkip(1)), fatal: s.fatal},
 		EventListener:               s.listener(h),
 		CacheSize:                   privateCacheBytes,
 	}
+	o.Experimental.CompactionScheduler = h.compactions
 	if s.cfg.Shared != nil && mode != modeVerify {
 		o.Cache, o.FileCache = s.cfg.Shared.cache, s.cfg.Shared.files
 	}
 	for i := range o.Levels {
 		o.Levels[i].BlockSize = blockSize
 		o.Levels[i].IndexBlockSize = indexBlockSize
-		o.Levels[i].FilterPolicy = bloom.FilterPolicy(bloomBitsPerKey)
+		// Point reads do not use the filters of the last level: there the block itself is as near.
+		if i < len(o.Levels)-1 {
+			o.Levels[i].FilterPolicy = bloom.FilterPolicy(bloomBitsPerKey)
+		}
 	}
 	return o
 }
@@ -166,7 +175,7 @@ func (s *Store) listener(h *handle) *pebble.EventListener {
 			s.log.Error("background work failed", zap.Error(err))
 			// Corruption has its own event; a full disk is retried until there is room.
 			if !pebble.IsCorruptionError(err) && !errors.Is(err, syscall.ENOSPC) {
-				s.cfg.Fatal(fmt.Errorf("background write in %s: %w", h.path, err))
+				s.fatal(fmt.Errorf("background write in %s: %w", h.path, err))
 			}
 		},
 	}
@@ -311,8 +320,8 @@ func parseWord(v []byte) (uint64, error) {
 // durableReach reads the reach of the state from tables only. The result is kept
 // until another flush is done.
 func (h *handle) durableReach() (uint64, error) {
-	h.durable.Lock()
-	defer h.durable.Unlock()
+	h.durableMu.Lock()
+	defer h.durableMu.Unlock()
 	// Counted before it is read: a flush in between costs one more read, not a stale value.
 	at := h.flushes.Load()
 	if h.durable.known && h.durable.at == at {

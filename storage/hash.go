@@ -40,12 +40,9 @@ const hashCheck = 4096
 func (h *handle) stateHash(ctx context.Context) (StateHash, error) {
 	sum := sha256.New()
 	var out StateHash
-	var stop error
 	err := h.scan([]byte{prefixMeta}, []byte{0xff}, func(it *pebble.Iterator) (bool, error) {
-		if out.Rows%hashCheck == 0 {
-			if stop = ctx.Err(); stop != nil {
-				return false, nil
-			}
+		if out.Rows%hashCheck == 0 && ctx.Err() != nil {
+			return false, nil
 		}
 		key := it.Key()
 		if key[0] == prefixMeta {
@@ -65,7 +62,7 @@ func (h *handle) stateHash(ctx context.Context) (StateHash, error) {
 		return true, nil
 	})
 	if err == nil {
-		err = stop
+		err = ctx.Err()
 	}
 	sum.Sum(out.Sum[:0])
 	return out, err
@@ -75,7 +72,7 @@ func hashRow(sum hash.Hash, key, val []byte) {
 	var head [8]byte
 	binary.BigEndian.PutUint32(head[:], uint32(len(key)))
 	binary.BigEndian.PutUint32(head[4:], uint32(len(val)))
-	sum.Write(head[:]) //nolint:errcheck // a hash never fails
-	sum.Write(key)     //nolint:errcheck // a hash never fails
-	sum.Write(val)     //nolint:errcheck // a hash never fails
+	sum.Write(head[:])
+	sum.Write(key)
+	sum.Write(val)
 }

@@ -18,7 +18,9 @@ var (
 	modelSubjects = []string{"a", "a.b", "a\x00", "a\x00b", "a\x00\xff", "a\x01", "", "\xff\xff", "b"}
 	modelIDs      = []string{"", "x", "x\x00", "x\x00\x01", "\xff"}
 	modelStreams  = []record.StreamID{0, 1, 2, math.MaxUint32}
-	modelSeqs     = []uint64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, math.MaxUint64 - 1, math.MaxUint64}
+	modelSeqs     = []uint64{
+		0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, math.MaxUint64 - 1, math.MaxUint64,
+	}
 )
 
 // model is a deliberately dumb state: text rows in a map, changed in the order
@@ -39,12 +41,15 @@ func sortedLines(m map[string]string) []string {
 }
 
 func keyOfMessage(s record.StreamID, seq uint64) string { return fmt.Sprintf("message %d %d", s, seq) }
+
 func keyOfSubject(s record.StreamID, subject string, seq uint64) string {
 	return fmt.Sprintf("subject %d %q %d", s, subject, seq)
 }
+
 func keyOfPending(s record.StreamID, c record.ConsumerID, seq uint64) string {
 	return fmt.Sprintf("pending %d %d %d", s, c, seq)
 }
+
 func keyOfDedupTime(s record.StreamID, t int64, id string) string {
 	return fmt.Sprintf("deduptime %d %d %q", s, t, id)
 }
@@ -62,7 +67,7 @@ func step(r *rand.Rand, b *Batch, m model, n int) {
 	kind, key := uint8(r.IntN(3)), pick(r, modelIDs)
 	switch r.IntN(26) {
 	case 0, 1, 2, 3:
-		msg := record.AppendMessage(nil, &record.Message{Time: int64(n), Subject: subject, Payload: []byte("p")})
+		msg := serialized(subject, n%3)
 		if err := b.PutMessage(stream, seq, msg); err != nil {
 			panic(err)
 		}
@@ -153,7 +158,9 @@ func step(r *rand.Rand, b *Batch, m model, n int) {
 			m.delete(fmt.Sprintf("row %q", key))
 			return
 		}
-		row := record.MetaRow{Key: key, Value: []byte(subject), Version: uint64(n + 1), Author: record.NewProposalID(1, seq)}
+		row := record.MetaRow{
+			Key: key, Value: []byte(subject), Version: uint64(n + 1), Author: record.NewProposalID(1, seq),
+		}
 		b.PutMeta(row)
 		m.set(fmt.Sprintf("row %q", key), fmt.Sprintf("%q %d %x", row.Value, row.Version, row.Author))
 	}

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -116,42 +117,47 @@ func TestReadOnly(t *testing.T) {
 func TestDamagedFiles(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		damage func(tb testing.TB, fs *vfs.MemFS)
+		damage func(fs *vfs.MemFS) error
 		want   error
 		says   string
 	}{
-		"pointer missing": {func(tb testing.TB, fs *vfs.MemFS) { must(tb, fs.Remove(testDir+"/POINTER")) }, record.ErrDamaged, "POINTER"},
-		"pointer empty":   {func(tb testing.TB, fs *vfs.MemFS) { must(tb, writeFile(fs, testDir+"/POINTER", nil)) }, record.ErrDamaged, "POINTER"},
-		"pointer flipped": {func(tb testing.TB, fs *vfs.MemFS) { flipBit(tb, fs, testDir+"/POINTER", 13) }, record.ErrDamaged, "POINTER"},
-		"pointer of another version": {func(tb testing.TB, fs *vfs.MemFS) {
+		"pointer missing": {func(fs *vfs.MemFS) error {
+			return fs.Remove(testDir + "/POINTER")
+		}, record.ErrDamaged, "POINTER"},
+		"pointer empty": {func(fs *vfs.MemFS) error {
+			return writeFile(fs, testDir+"/POINTER", nil)
+		}, record.ErrDamaged, "POINTER"},
+		"pointer flipped": {func(fs *vfs.MemFS) error {
+			return flipBit(fs, testDir+"/POINTER", 13)
+		}, record.ErrDamaged, "POINTER"},
+		"pointer of another version": {func(fs *vfs.MemFS) error {
 			b, err := readFile(fs, testDir+"/POINTER")
-			must(tb, err)
 			b[7]++
 			binary.BigEndian.PutUint32(b[len(b)-4:], castagnoliSum(b[:len(b)-4]))
-			must(tb, writeFile(fs, testDir+"/POINTER", b))
+			return errors.Join(err, writeFile(fs, testDir+"/POINTER", b))
 		}, record.ErrFormat, "POINTER"},
-		"database missing": {func(tb testing.TB, fs *vfs.MemFS) { must(tb, fs.RemoveAll(testDir+"/db-1")) }, record.ErrDamaged, "db-1"},
-		"database empty": {func(tb testing.TB, fs *vfs.MemFS) {
-			must(tb, fs.RemoveAll(testDir+"/db-1"))
-			must(tb, fs.MkdirAll(testDir+"/db-1", 0o755))
+		"database missing": {func(fs *vfs.MemFS) error {
+			return fs.RemoveAll(testDir + "/db-1")
 		}, record.ErrDamaged, "db-1"},
-		"tables missing": {func(tb testing.TB, fs *vfs.MemFS) {
+		"database empty": {func(fs *vfs.MemFS) error {
+			return errors.Join(fs.RemoveAll(testDir+"/db-1"), fs.MkdirAll(testDir+"/db-1", 0o755))
+		}, record.ErrDamaged, "db-1"},
+		"tables missing": {func(fs *vfs.MemFS) error {
 			names, err := fs.List(testDir + "/db-1")
-			must(tb, err)
 			for _, n := range names {
 				if strings.HasSuffix(n, ".sst") {
-					must(tb, fs.Remove(testDir+"/db-1/"+n))
+					err = errors.Join(err, fs.Remove(testDir+"/db-1/"+n))
 				}
 			}
+			return err
 		}, record.ErrDamaged, "db-1"},
-		"database of a newer Pebble": {func(tb testing.TB, fs *vfs.MemFS) {
-			must(tb, writeFile(fs, testDir+"/db-1/marker.format-version.000002.999", nil))
+		"database of a newer Pebble": {func(fs *vfs.MemFS) error {
+			return writeFile(fs, testDir+"/db-1/marker.format-version.000002.999", nil)
 		}, record.ErrFormat, "format 999"},
-		"state below the snapshot": {func(tb testing.TB, fs *vfs.MemFS) {
+		"state below the snapshot": {func(fs *vfs.MemFS) error {
 			p, _, err := readPointer(fs, testDir)
-			must(tb, err)
 			p.Snapshot.Index++
-			must(tb, writePointer(fs, testDir, &p))
+			return errors.Join(err, writePointer(fs, testDir, &p))
 		}, record.ErrDamaged, "db-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -161,10 +167,11 @@ func TestDamagedFiles(t *testing.T) {
 			fill(t, s, 5)
 			must(t, s.PublishLocal(SnapshotMeta{Index: 5, Term: 1}))
 			closeStore(t, s)
-			c.damage(t, fs)
+			must(t, c.damage(fs))
 			before := filesOf(t, fs)
 			_, err := Open(testConfig(fs))
-			if !errors.Is(err, c.want) || (c.want == record.ErrFormat && errors.Is(err, record.ErrDamaged)) ||
+			damaged := errors.Is(c.want, record.ErrDamaged)
+			if !errors.Is(err, c.want) || errors.Is(err, record.ErrDamaged) != damaged ||
 				!strings.Contains(fmt.Sprint(err), c.says) {
 				t.Errorf("open: %v", err)
 			}
@@ -180,11 +187,12 @@ func TestFormatVersion(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()
 	s := openStore(t, testConfig(fs))
-	must(t, s.mu.h.putMeta(metaFormat, binary.BigEndian.AppendUint32(nil, FormatVersion+1)))
+	must(t, s.h.putMeta(metaFormat, binary.BigEndian.AppendUint32(nil, FormatVersion+1)))
 	must(t, s.Flush())
 	closeStore(t, s)
 	_, err := Open(testConfig(fs))
-	if !errors.Is(err, record.ErrFormat) || errors.Is(err, record.ErrDamaged) || !strings.Contains(err.Error(), "version 2") {
+	if !errors.Is(err, record.ErrFormat) || errors.Is(err, record.ErrDamaged) ||
+		!strings.Contains(fmt.Sprint(err), "version 2") {
 		t.Errorf("open: %v", err)
 	}
 }
@@ -217,7 +225,7 @@ func TestBitRot(t *testing.T) {
 		stride := max(st.Size()/25, 1)
 		for at := int64(0); at < st.Size(); at += stride {
 			fs := clean.CrashClone(vfs.CrashCloneCfg{})
-			flipBit(t, fs, path, at)
+			must(t, flipBit(fs, path, at))
 			outcomes[rotten(t, fs, history, fmt.Sprintf("%s at %d", name, at))]++
 		}
 	}
@@ -324,15 +332,18 @@ func TestShared(t *testing.T) {
 func FuzzPointer(f *testing.F) {
 	for _, p := range []Pointer{
 		{DB: "db-1", creating: true},
-		{DB: "db-12", Snapshot: SnapshotMeta{Index: 7, Term: 2, ConfIndex: 3, Conf: []byte("conf")}, Installed: true},
+		{
+			DB: "db-12", Installed: true,
+			Snapshot: SnapshotMeta{Index: 7, Term: 2, ConfIndex: 3, Conf: []byte("conf")},
+		},
 	} {
-		f.Add(appendPointer(nil, &p))
+		f.Add(marshalPointer(&p))
 	}
 	f.Add([]byte(pointerMagic))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, err := parsePointer(b)
 		if err == nil {
-			if diff := cmp.Diff(string(b), string(appendPointer(nil, &p))); diff != "" {
+			if diff := cmp.Diff(string(b), string(marshalPointer(&p))); diff != "" {
 				t.Error(diff)
 			}
 			return
@@ -344,7 +355,7 @@ func FuzzPointer(f *testing.F) {
 		if len(b) >= 4 {
 			binary.BigEndian.PutUint32(b[len(b)-4:], castagnoliSum(b[:len(b)-4]))
 			if p, err := parsePointer(b); err == nil {
-				if diff := cmp.Diff(string(b), string(appendPointer(nil, &p))); diff != "" {
+				if diff := cmp.Diff(string(b), string(marshalPointer(&p))); diff != "" {
 					t.Error(diff)
 				}
 			}
@@ -359,18 +370,45 @@ func FuzzInstall(f *testing.F) {
 	f.Add(data)
 	f.Add(data[:streamHeadSize])
 	f.Fuzz(func(t *testing.T, b []byte) {
-		in := &Install{s: &Store{fs: vfs.NewMem(), cfg: Config{Dir: "/"}}, path: "/", names: map[string]bool{}}
+		in := &Install{s: &Store{fs: vfs.NewMem(), cfg: Config{Dir: "/"}}, path: "/"}
 		in.begin()
 		if n, err := in.Write(b); err == nil && n != len(b) {
 			t.Errorf("wrote %d of %d", n, len(b))
 		} else if err != nil && !errors.Is(err, record.ErrFormat) {
 			t.Error(err)
 		}
-		if in.complete() == nil && string(b) != string(data) && uint64(len(b)) != in.length {
+		if in.complete() == nil && !bytes.Equal(b, data) && uint64(len(b)) != in.length {
 			t.Error("an incomplete stream counts as complete")
 		}
 		if in.file != nil {
 			must(t, in.file.Close())
 		}
 	})
+}
+
+// TestCompacts: the scheduler lets compactions run, also those that were waiting
+// when the database was opened, and the reads stay right.
+func TestCompacts(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	s := openStore(t, testConfig(fs))
+	for round := 0; s.Stats().Compactions < 3; round++ {
+		if round == 500 {
+			t.Fatalf("no compactions after %d flushes: %+v", round, s.Stats())
+		}
+		fill(t, s, 1)
+		must(t, s.Flush())
+	}
+	if st := s.Stats(); st.Flushes < l0CompactionThreshold || st.DiskBytes == 0 || st.ReadAmp > l0StopWrites {
+		t.Errorf("%+v", st)
+	}
+	want := hashOf(t, s)
+	closeStore(t, s)
+	if s.Stats() != (Stats{}) {
+		t.Error("a closed store has numbers")
+	}
+	s = openStore(t, testConfig(fs))
+	if got := hashOf(t, s); got != want {
+		t.Errorf("state %v, want %v", got, want)
+	}
 }

@@ -50,9 +50,8 @@ const (
 // castagnoliSum is the checksum of every file of this package.
 func castagnoliSum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
-func appendPointer(dst []byte, p *Pointer) []byte {
-	start := len(dst)
-	dst = append(dst, pointerMagic...)
+func marshalPointer(p *Pointer) []byte {
+	dst := []byte(pointerMagic)
 	dst = binary.BigEndian.AppendUint32(dst, pointerVersion)
 	var flags uint32
 	if p.Installed {
@@ -69,12 +68,12 @@ func appendPointer(dst []byte, p *Pointer) []byte {
 	dst = append(dst, p.Snapshot.Conf...)
 	dst = binary.BigEndian.AppendUint16(dst, uint16(len(p.DB)))
 	dst = append(dst, p.DB...)
-	return binary.BigEndian.AppendUint32(dst, castagnoliSum(dst[start:]))
+	return binary.BigEndian.AppendUint32(dst, castagnoliSum(dst))
 }
 
 const pointerFixed = 4 + 4 + 4 + 3*8 + 4 + 2 + 4
 
-// parsePointer reads what appendPointer wrote. Anything that does not verify is
+// parsePointer reads what marshalPointer wrote. Anything that does not verify is
 // record.ErrDamaged, a version of another build is record.ErrFormat.
 func parsePointer(b []byte) (Pointer, error) {
 	if len(b) < pointerFixed || string(b[:4]) != pointerMagic {
@@ -85,7 +84,8 @@ func parsePointer(b []byte) (Pointer, error) {
 		return Pointer{}, fmt.Errorf("%w: checksum mismatch", record.ErrDamaged)
 	}
 	if v := binary.BigEndian.Uint32(b[4:]); v != pointerVersion {
-		return Pointer{}, fmt.Errorf("%w: pointer version %d, this build knows %d", record.ErrFormat, v, pointerVersion)
+		return Pointer{}, fmt.Errorf("%w: pointer version %d, this build knows %d",
+			record.ErrFormat, v, pointerVersion)
 	}
 	flags := binary.BigEndian.Uint32(b[8:])
 	if flags&^(flagInstalled|flagCreating) != 0 {
@@ -98,7 +98,8 @@ func parsePointer(b []byte) (Pointer, error) {
 	n := uint64(binary.BigEndian.Uint32(b[36:]))
 	rest := body[40:]
 	if uint64(len(rest)) < n+2 {
-		return Pointer{}, fmt.Errorf("%w: configuration of %d bytes in a pointer of %d", record.ErrDamaged, n, len(b))
+		return Pointer{}, fmt.Errorf("%w: configuration of %d bytes in a pointer of %d",
+			record.ErrDamaged, n, len(b))
 	}
 	if n > 0 {
 		p.Snapshot.Conf = append([]byte(nil), rest[:n]...)
@@ -132,7 +133,7 @@ func readPointer(fsys FS, dir string) (p Pointer, ok bool, err error) {
 }
 
 func writePointer(fsys FS, dir string, p *Pointer) error {
-	return replaceFile(fsys, dir, pointerFile, appendPointer(nil, p))
+	return replaceFile(fsys, dir, pointerFile, marshalPointer(p))
 }
 
 // generation reads the number of a directory named prefix plus a decimal number.

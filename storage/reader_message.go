@@ -46,7 +46,9 @@ func (s *Store) ScanKeys(stream record.StreamID, from uint64, f func(seq uint64)
 // ScanSubject calls f for the sequences of a subject from one on, in order, until
 // it returns false. from is at least the first sequence of the stream: rows below
 // it are dead.
-func (s *Store) ScanSubject(stream record.StreamID, subject string, from uint64, f func(seq uint64) bool) error {
+func (s *Store) ScanSubject(
+	stream record.StreamID, subject string, from uint64, f func(seq uint64) bool,
+) error {
 	lower := subjectKey(nil, stream, subject, from)
 	return s.scanSeqs(lower, len(lower), func(it *pebble.Iterator) bool { return f(lastWord(it.Key())) })
 }
@@ -64,7 +66,9 @@ func (s *Store) scanSeqs(lower []byte, size int, f func(it *pebble.Iterator) boo
 
 // NextBySubject returns the first sequence of a subject at or after from; ok says
 // that there is one. from is at least the first sequence of the stream.
-func (s *Store) NextBySubject(stream record.StreamID, subject string, from uint64) (seq uint64, ok bool, err error) {
+func (s *Store) NextBySubject(
+	stream record.StreamID, subject string, from uint64,
+) (seq uint64, ok bool, err error) {
 	err = s.ScanSubject(stream, subject, from, func(n uint64) bool {
 		seq, ok = n, true
 		return false
@@ -165,7 +169,8 @@ func (s *Store) DedupUntil(stream record.StreamID, from, until int64, f func(Ded
 	return s.scan(lower, upper, func(it *pebble.Iterator) (bool, error) {
 		key := it.Key()
 		if len(key) < 13 || len(it.Value()) != 8 {
-			return false, fmt.Errorf("%w: dedup time row of %d and %d bytes", record.ErrFormat, len(key), len(it.Value()))
+			return false, fmt.Errorf("%w: dedup time row of %d and %d bytes",
+				record.ErrFormat, len(key), len(it.Value()))
 		}
 		return f(DedupRow{
 			ID:   string(key[13:]),

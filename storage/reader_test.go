@@ -65,8 +65,16 @@ func TestReaders(t *testing.T) {
 			subject    string
 			next, want uint64
 			ok         bool
-		}{{"a", 0, 1, true}, {"a", 2, 3, true}, {"a", 7, 7, true}, {"a", 8, 0, false}, {"a\x00", 0, 5, true}, {"x", 0, 0, false}} {
-			if got, ok, err := s.NextBySubject(1, c.subject, c.next); got != c.want || ok != c.ok || err != nil {
+		}{
+			{"a", 0, 1, true},
+			{"a", 2, 3, true},
+			{"a", 7, 7, true},
+			{"a", 8, 0, false},
+			{"a\x00", 0, 5, true},
+			{"x", 0, 0, false},
+		} {
+			got, ok, err := s.NextBySubject(1, c.subject, c.next)
+			if got != c.want || ok != c.ok || err != nil {
 				t.Errorf("next of %q from %d: %d %v %v", c.subject, c.next, got, ok, err)
 			}
 		}
@@ -75,8 +83,14 @@ func TestReaders(t *testing.T) {
 			floor, upTo, want uint64
 			ok                bool
 		}{
-			{"a", 0, math.MaxUint64, 7, true}, {"a", 0, 6, 3, true}, {"a", 3, 6, 3, true}, {"a", 4, 6, 0, false},
-			{"a", 7, 7, 7, true}, {"a", 8, 7, 0, false}, {"a\x00", 0, 9, 5, true}, {"", 0, 9, 0, false},
+			{"a", 0, math.MaxUint64, 7, true},
+			{"a", 0, 6, 3, true},
+			{"a", 3, 6, 3, true},
+			{"a", 4, 6, 0, false},
+			{"a", 7, 7, 7, true},
+			{"a", 8, 7, 0, false},
+			{"a\x00", 0, 9, 5, true},
+			{"", 0, 9, 0, false},
 		} {
 			got, ok, err := s.PrevBySubject(1, c.subject, c.floor, c.upTo)
 			if got != c.want || ok != c.ok || err != nil {
@@ -115,18 +129,25 @@ func TestReaders(t *testing.T) {
 	})
 	t.Run("dedup", func(t *testing.T) {
 		var got []DedupRow
-		must(t, s.DedupUntil(1, math.MinInt64, 20, func(row DedupRow) bool { got = append(got, row); return true }))
+		must(t, s.DedupUntil(1, math.MinInt64, 20, func(row DedupRow) bool {
+			got = append(got, row)
+			return true
+		}))
 		want := []DedupRow{{ID: "early", Seq: 1, Time: -10}, {ID: "mid", Seq: 2, Time: 20}}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
-		if row, ok, err := s.Dedup(1, "late"); row != (DedupRow{ID: "late", Seq: 3, Time: 30}) || !ok || err != nil {
+		last := DedupRow{ID: "late", Seq: 3, Time: 30}
+		if row, ok, err := s.Dedup(1, "late"); row != last || !ok || err != nil {
 			t.Errorf("%+v %v %v", row, ok, err)
 		}
 		if _, ok, err := s.Dedup(2, "late"); ok || err != nil {
 			t.Error("an id of another stream")
 		}
-		must(t, s.DedupUntil(1, 2, 1, func(DedupRow) bool { t.Error("an empty range has a row"); return true }))
+		must(t, s.DedupUntil(1, 2, 1, func(row DedupRow) bool {
+			t.Errorf("an empty range has %+v", row)
+			return true
+		}))
 	})
 	t.Run("stream and consumer", func(t *testing.T) {
 		if row, err := s.Stream(1); string(row.Description) != "one" || err != nil {
@@ -236,9 +257,11 @@ func TestStartCost(t *testing.T) {
 		}
 		steps := 0
 		seen := false
-		must(t, s.scan(messageKey(nil, 1, from), []byte{prefixMessage + 1}, func(it *pebble.Iterator) (bool, error) {
+		lower, upper := messageKey(nil, 1, from), []byte{prefixMessage + 1}
+		must(t, s.scan(lower, upper, func(it *pebble.Iterator) (bool, error) {
 			st := it.Stats()
-			steps = st.ForwardStepCount[pebble.InternalIterCall] + st.ForwardSeekCount[pebble.InternalIterCall]
+			steps = st.ForwardStepCount[pebble.InternalIterCall]
+			steps += st.ForwardSeekCount[pebble.InternalIterCall]
 			seen = lastWord(it.Key()) == n
 			return false, nil
 		}))

@@ -2,7 +2,6 @@ package storage
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 
 	"go.uber.org/zap"
@@ -14,11 +13,11 @@ import (
 func (s *Store) acquirePointer() (*handle, Pointer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.h == nil {
+	if s.h == nil {
 		return nil, Pointer{}, fmt.Errorf("storage: %w", record.ErrClosed)
 	}
-	s.mu.h.refs++
-	return s.mu.h, s.mu.ptr, nil
+	s.h.refs++
+	return s.h, s.ptr, nil
 }
 
 // PublishLocal makes the state a snapshot of itself: it notes that the state
@@ -44,11 +43,11 @@ func (s *Store) PublishLocal(meta SnapshotMeta) error {
 		return err
 	}
 	s.mu.Lock()
-	s.mu.applied.Covered = meta.Index
+	s.applied.Covered = meta.Index
 	s.mu.Unlock()
 	if !plantedNoFlush {
-		if err := h.db.Flush(); err != nil {
-			return h.wrap(fmt.Errorf("flush for snapshot %d: %w", meta.Index, err))
+		if err := s.flush(h); err != nil {
+			return err
 		}
 	}
 	return s.publish(Pointer{DB: h.name, Snapshot: meta})
@@ -60,27 +59,20 @@ func (s *Store) publish(ptr Pointer) error {
 	if err := writePointer(s.fs, s.cfg.Dir, &ptr); err != nil {
 		// Which of the two is on disk is not known: only a new start can tell.
 		err = fmt.Errorf("publish snapshot %d: %w", ptr.Snapshot.Index, err)
-		s.cfg.Fatal(err)
+		s.fatal(err)
 		return err
 	}
 	s.mu.Lock()
-	s.mu.ptr = ptr
+	s.ptr = ptr
 	s.mu.Unlock()
-	return nil
-}
-
-func (s *Store) writable() error {
-	if s.cfg.ReadOnly {
-		return errors.New("storage: the store is read-only")
-	}
 	return nil
 }
 
 func (s *Store) newGeneration() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.mu.nextGen
-	s.mu.nextGen++
+	n := s.nextGen
+	s.nextGen++
 	return n
 }
 
@@ -88,7 +80,7 @@ func (s *Store) newGeneration() uint64 {
 func (s *Store) NeedsActivate() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mu.h != nil && s.mu.ptr.DB != s.mu.h.name
+	return s.h != nil && s.ptr.DB != s.h.name
 }
 
 // Activate puts the state of an installed snapshot in use: it opens the database
@@ -116,7 +108,7 @@ func (s *Store) Activate() error {
 		return err
 	}
 	s.mu.Lock()
-	s.mu.h, s.mu.applied = h, applied
+	s.h, s.applied = h, applied
 	s.mu.Unlock()
 	s.log.Info("installed state in use", zap.String("db", h.name), zap.Uint64("applied", applied.Index))
 	return s.retire(old, true)

@@ -93,7 +93,8 @@ func TestAppliedSurvives(t *testing.T) {
 	if diff := cmp.Diff(want, crashed.Applied()); diff != "" {
 		t.Errorf("after a power cut: %s", diff)
 	}
-	wantPtr := Pointer{DB: "db-1", Snapshot: SnapshotMeta{Index: 8, Term: 3, ConfIndex: 4, Conf: []byte("conf")}}
+	wantPtr := Pointer{DB: "db-1"}
+	wantPtr.Snapshot = SnapshotMeta{Index: 8, Term: 3, ConfIndex: 4, Conf: []byte("conf")}
 	if diff := cmp.Diff(wantPtr, crashed.Pointer(), cmp.AllowUnexported(Pointer{})); diff != "" {
 		t.Errorf("pointer: %s", diff)
 	}
@@ -179,7 +180,8 @@ func TestInstall(t *testing.T) {
 		must(t, err)
 	}
 	must(t, in.Commit())
-	if !dst.NeedsActivate() || dst.Applied().Index != 7 || dst.Pointer().Snapshot.Index != 51 || !dst.Pointer().Installed {
+	p := dst.Pointer()
+	if !dst.NeedsActivate() || dst.Applied().Index != 7 || p.Snapshot.Index != 51 || !p.Installed {
 		t.Errorf("between commit and activate: %+v, pointer %+v", dst.Applied(), dst.Pointer())
 	}
 	if err := dst.PublishLocal(SnapshotMeta{Index: 100}); !errors.Is(err, ErrOvertaken) {
@@ -269,7 +271,7 @@ func TestCheckpointReadAt(t *testing.T) {
 		if !bytes.Equal(p[:n], want) {
 			t.Fatalf("%d bytes at %d differ", len(p), at)
 		}
-		if short := n < len(p); short != (err == io.EOF) || (err != nil && err != io.EOF) {
+		if short := n < len(p); short != errors.Is(err, io.EOF) || (err != nil && !short) {
 			t.Fatalf("%d of %d bytes at %d: %v", n, len(p), at, err)
 		}
 	}
@@ -366,7 +368,7 @@ func TestInstallOfDamage(t *testing.T) {
 		}
 	}
 	path := fs.PathJoin(testDir, c.name, largest.Name)
-	flipBit(t, fs, path, 100)
+	must(t, flipBit(fs, path, 100))
 	dst := openStore(t, Config{FS: vfs.NewMem(), Dir: testDir, Damaged: func(error) {}})
 	in, err := dst.BeginInstall(c.Meta())
 	must(t, err)
@@ -378,18 +380,17 @@ func TestInstallOfDamage(t *testing.T) {
 }
 
 // flipBit changes one bit of a file in place, hard links included.
-func flipBit(tb testing.TB, fs *vfs.MemFS, path string, at int64) {
-	tb.Helper()
+func flipBit(fs *vfs.MemFS, path string, at int64) error {
 	f, err := fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
-	must(tb, err)
-	b := make([]byte, 1)
-	if _, err := f.ReadAt(b, at); err != nil && !errors.Is(err, io.EOF) {
-		tb.Fatal(err)
+	if err != nil {
+		return err
 	}
-	b[0] ^= 4
-	_, err = f.WriteAt(b, at)
-	must(tb, err)
-	must(tb, f.Close())
+	b := make([]byte, 1)
+	if _, err = f.ReadAt(b, at); err == nil || errors.Is(err, io.EOF) {
+		b[0] ^= 4
+		_, err = f.WriteAt(b, at)
+	}
+	return errors.Join(err, f.Close())
 }
 
 // TestReadersDuringSwap: readers that began on the old state finish on it; its

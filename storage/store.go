@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"go.uber.org/zap"
 
@@ -16,8 +17,8 @@ import (
 // FormatVersion is the version of the rows; a database of another one is refused.
 const FormatVersion = 1
 
-// ErrOvertaken: an installed snapshot made the operation pointless; the caller
-// drops it and goes on with the installed state.
+// ErrOvertaken says that an installed snapshot made the operation pointless; the
+// caller drops it and goes on with the installed state.
 var ErrOvertaken = errors.New("overtaken by an installed snapshot")
 
 // Applied is how far a state has come. It is part of every batch.
@@ -50,17 +51,16 @@ type Store struct {
 	commitMu sync.Mutex
 	// pointerMu is held over every change of the pointer file and of what it names.
 	pointerMu sync.Mutex
+	// failure is the first thing told to Config.Fatal. Nothing is written after it.
+	failure atomic.Pointer[error]
 	// handles counts databases that are not closed yet.
 	handles sync.WaitGroup
 
-	mu struct {
-		sync.Mutex
-
-		h       *handle // the database in force; nil once closed
-		ptr     Pointer
-		applied Applied
-		nextGen uint64
-	}
+	mu      sync.Mutex
+	h       *handle // guarded by mu; the database in force, nil once closed
+	ptr     Pointer // guarded by mu
+	applied Applied // guarded by mu
+	nextGen uint64  // guarded by mu
 }
 
 // Open opens the state of a group, or makes an empty one if Dir has none. It
@@ -91,7 +91,7 @@ func Open(cfg Config) (*Store, error) {
 	if err := s.removeLeftovers(&ptr, names); err != nil {
 		return nil, errors.Join(err, s.closeHandle(h))
 	}
-	s.mu.h, s.mu.ptr, s.mu.applied = h, ptr, applied
+	s.h, s.ptr, s.applied = h, ptr, applied
 	return s, nil
 }
 
@@ -135,11 +135,11 @@ func (s *Store) establish() (Pointer, []string, error) {
 // noteGenerations makes new directories get numbers that none of the names has:
 // a crash may bring a removed one back.
 func (s *Store) noteGenerations(names []string) {
-	s.mu.nextGen = 2
+	s.nextGen = 2
 	for _, name := range names {
 		for _, prefix := range []string{dbPrefix, outPrefix} {
 			if n, ok := generation(name, prefix); ok {
-				s.mu.nextGen = max(s.mu.nextGen, n+1)
+				s.nextGen = max(s.nextGen, n+1)
 			}
 		}
 	}
@@ -176,13 +176,14 @@ func (s *Store) create(ptr Pointer) (Pointer, error) {
 	}
 	err = h.putMeta(metaFormat, binary.BigEndian.AppendUint32(nil, FormatVersion))
 	if err == nil {
-		err = h.db.Flush()
+		err = s.flush(h)
 	}
 	if err = errors.Join(err, s.closeHandle(h)); err != nil {
 		return Pointer{}, fmt.Errorf("make %s: %w", h.path, err)
 	}
 	ptr.creating = false
-	return ptr, writePointer(s.fs, s.cfg.Dir, &ptr)
+	err = writePointer(s.fs, s.cfg.Dir, &ptr)
+	return ptr, err
 }
 
 // openChecked opens the database that ptr names and checks that it reaches the
@@ -213,8 +214,8 @@ func (s *Store) Close() error {
 	s.commitMu.Lock()
 	defer s.commitMu.Unlock()
 	s.mu.Lock()
-	h := s.mu.h
-	s.mu.h = nil
+	h := s.h
+	s.h = nil
 	s.mu.Unlock()
 	if h == nil {
 		return nil
@@ -228,7 +229,7 @@ func (s *Store) Close() error {
 func (s *Store) Applied() Applied {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a := s.mu.applied
+	a := s.applied
 	a.Conf = slices.Clone(a.Conf)
 	return a
 }
@@ -242,6 +243,9 @@ func (s *Store) DurableApplied() uint64 {
 		return 0
 	}
 	defer s.release(h)
+	if s.failure.Load() != nil {
+		return 0
+	}
 	reach, err := h.durableReach()
 	if err != nil {
 		s.log.Error("durable index", zap.Error(err))
@@ -252,32 +256,60 @@ func (s *Store) DurableApplied() uint64 {
 
 // Flush makes everything committed so far durable.
 func (s *Store) Flush() error {
+	if err := s.writable(); err != nil {
+		return err
+	}
 	h, err := s.acquire()
 	if err != nil {
 		return err
 	}
 	defer s.release(h)
-	return h.wrap(h.db.Flush())
+	return s.flush(h)
+}
+
+// flush fails after a fatal error: what Pebble then calls done may not be.
+func (s *Store) flush(h *handle) error {
+	if err := h.db.Flush(); err != nil {
+		return h.wrap(fmt.Errorf("flush %s: %w", h.path, err))
+	}
+	return s.writable()
 }
 
 // Pointer returns the pointer file's content in force.
 func (s *Store) Pointer() Pointer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.mu.ptr
+	p := s.ptr
 	p.Snapshot.Conf = slices.Clone(p.Snapshot.Conf)
 	return p
+}
+
+// fatal tells that the process must end, and fails the store in case it goes on.
+func (s *Store) fatal(err error) {
+	s.failure.CompareAndSwap(nil, &err)
+	s.cfg.Fatal(err)
+}
+
+// writable says why the store may not be written to.
+func (s *Store) writable() error {
+	if s.cfg.ReadOnly {
+		return fmt.Errorf("storage: %s is open read-only", s.cfg.Dir)
+	}
+	if err := s.failure.Load(); err != nil {
+		return fmt.Errorf("storage: failed before: %w", *err)
+	}
+	return nil
 }
 
 // acquire returns the database in force and keeps it open until release.
 func (s *Store) acquire() (*handle, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.h == nil {
+	if s.h == nil {
 		return nil, fmt.Errorf("storage: %w", record.ErrClosed)
 	}
-	s.mu.h.refs++
-	return s.mu.h, nil
+	s.h.refs++
+	return s.h, nil
 }
 
 // release gives a handle back; the last user of a retired one closes it.
@@ -288,7 +320,7 @@ func (s *Store) release(h *handle) {
 	s.mu.Unlock()
 	if last {
 		if err := s.finish(h); err != nil {
-			s.cfg.Fatal(fmt.Errorf("close %s: %w", h.path, err))
+			s.fatal(fmt.Errorf("close %s: %w", h.path, err))
 		}
 	}
 }
