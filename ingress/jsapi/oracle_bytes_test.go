@@ -155,12 +155,17 @@ func TestOracleAdvisories(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	exceeded, err := o.nc.SubscribeSync(SubjectMaxDeliveries + "S.D")
+	if err != nil {
+		t.Fatal(err)
+	}
 	create := func(name, cfg string) {
 		o.call("CONSUMER.CREATE.S."+name, `{"stream_name":"S","config":{"ack_policy":"explicit"`+cfg+`}}`)
 	}
 	o.createOrigins(`{"name":"S","subjects":["s.>"]}`)
 	o.call("STREAM.UPDATE.S", `{"name":"S","subjects":["s.>"],"description":"x"}`)
-	create("C", `,"durable_name":"C","max_deliver":1,"ack_wait":1000000,"sample_freq":"100"`)
+	create("C", `,"durable_name":"C","sample_freq":"100"`)
+	create("D", `,"durable_name":"D","max_deliver":1,"ack_wait":1000000`)
 	create("P", `,"priority_policy":"pinned_client","priority_groups":["g"]`)
 	for _, ack := range []string{"-NAK", "+TERM why", "+ACK"} {
 		if _, err := o.nc.Request("s.x", nil, 5*time.Second); err != nil {
@@ -174,11 +179,19 @@ func TestOracleAdvisories(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// D's message is never acknowledged.
+	if _, err := o.nc.Request("$JS.API.CONSUMER.MSG.NEXT.S.D", nil, 5*time.Second); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := o.nc.Request("$JS.API.CONSUMER.MSG.NEXT.S.P", []byte(`{"group":"g","batch":1}`), 5*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	o.call("CONSUMER.UNPIN.S.P", `{"group":"g"}`)
 	o.call("CONSUMER.PAUSE.S.C", `{"pause_until":"2036-01-01T00:00:00Z"}`)
+	// Deleting the stream would stop the timer of D.
+	if _, err := exceeded.NextMsg(5 * time.Second); err != nil {
+		t.Fatal(err)
+	}
 	o.call("STREAM.DELETE.S", "")
 
 	want := map[string]func() any{
@@ -190,7 +203,7 @@ func TestOracleAdvisories(t *testing.T) {
 		SubjectConsumerPause + "S.C":   func() any { return &ConsumerPauseAdvisory{} },
 		SubjectMsgNaked + "S.C":        func() any { return &NakAdvisory{} },
 		SubjectMsgTerminated + "S.C":   func() any { return &TerminatedAdvisory{} },
-		SubjectMaxDeliveries + "S.C":   func() any { return &MaxDeliverAdvisory{} },
+		SubjectMaxDeliveries + "S.D":   func() any { return &MaxDeliverAdvisory{} },
 		SubjectMetricAck + "S.C":       func() any { return &AckMetric{} },
 		SubjectPinned + "S.P":          func() any { return &PinnedAdvisory{} },
 		SubjectUnpinned + "S.P":        func() any { return &UnpinnedAdvisory{} },

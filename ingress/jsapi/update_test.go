@@ -96,8 +96,8 @@ func TestConsumerNames(t *testing.T) {
 func TestErrorIs(t *testing.T) {
 	t.Parallel()
 	wrapped := fmt.Errorf("x: %w", ErrWrongLastSequence(7))
-	if !errors.Is(wrapped, NewError(CodeStreamWrongLastSequence)) || errors.Is(wrapped, NewError(CodeBadRequest)) ||
-		errors.Is(wrapped, errors.ErrUnsupported) {
+	if !errors.Is(wrapped, NewError(CodeStreamWrongLastSequence)) ||
+		errors.Is(wrapped, NewError(CodeBadRequest)) || errors.Is(wrapped, errors.ErrUnsupported) {
 		t.Error("errors.Is does not compare codes")
 	}
 }
