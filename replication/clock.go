@@ -5,50 +5,147 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"go.uber.org/zap"
 
 	"github.com/holdfast-mq/holdfast/replication/clock"
 	"github.com/holdfast-mq/holdfast/replication/transport"
 	"github.com/holdfast-mq/holdfast/storage/seglog"
 )
 
+const (
+	// clockTick is how often a leader looks whether its clock is to be corrected.
+	clockTick = time.Second
+	// clockDrift is by how much a clock may differ from its persisted line before it
+	// is persisted again.
+	clockDrift = 100 * time.Millisecond
+	// clockYield is for how long a leader's wall clock may be off the others' before
+	// it hands the leadership over, and how long it waits between two tries.
+	clockYield = 30 * time.Second
+)
+
 func (c *Config) clockDefaults() error {
-	if c.Boottime == nil {
-		c.Boottime = clock.Boottime
+	if c.Clock.Boottime == nil {
+		c.Clock.Boottime = clock.Boottime
 	}
-	if c.BootID == "" {
+	if c.Clock.Wall == nil {
+		c.Clock.Wall = time.Now
+	}
+	if c.Clock.BootID == "" {
 		id, err := clock.BootID()
 		if err != nil {
 			return err
 		}
-		c.BootID = id
+		c.Clock.BootID = id
 	}
 	return nil
 }
 
+// groupClock is a replica's cluster clock with what it is fed from and kept in.
 type groupClock struct {
-	mu   sync.Mutex
-	base int64
-	at   time.Duration
-	boot func() time.Duration
-	wall func() int64
+	*clock.Clock
+
+	cfg clock.Config
+	log *seglog.Log
+
+	mu struct {
+		sync.Mutex
+
+		running bool
+		line    int64         // cluster time minus BOOTTIME, as persisted last
+		hold    time.Duration // BOOTTIME at which deleting by age may begin, as persisted last
+	}
 }
 
-func newGroupClock(c Config, _ *seglog.Log) (*groupClock, error) {
-	return &groupClock{boot: c.Boottime, wall: c.Wall, base: c.Wall(), at: c.Boottime()}, nil
+// newGroupClock continues the clock that the log holds. stored is the highest
+// cluster time of what was applied.
+func newGroupClock(cfg clock.Config, log *seglog.Log, stored int64) (*groupClock, error) {
+	c, err := clock.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Restore(log.SealPayload()); err != nil {
+		return nil, damaged("clock in the log: %v", err)
+	}
+	c.Stored(stored)
+	return &groupClock{Clock: c, cfg: cfg, log: log}, nil
 }
 
-// Now is the cluster time.
-func (c *groupClock) Now() int64 {
+// persist hands the clock to the log, which keeps it with its next seal, if it is
+// no longer the one that was handed over last.
+func (c *groupClock) persist() error {
+	now, running := c.Now()
+	boot, wait := c.cfg.Boottime(), c.AgeWait()
+	line, hold := now-int64(boot), boot+wait
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.base + int64(c.boot()-c.at)
+	moved := time.Duration(line - c.mu.line).Abs()
+	held := (hold - c.mu.hold).Abs()
+	if running == c.mu.running && moved < clockDrift && (held < clockDrift || wait == 0) {
+		return nil
+	}
+	c.mu.running, c.mu.line, c.mu.hold = running, line, hold
+	return c.log.SetSealPayload(c.Persist())
 }
-func (c *groupClock) observe(transport.Beat) {}
-func (c *groupClock) beat() transport.Beat   { return transport.Beat{Clock: c.Now(), Wall: c.wall()} }
-func (c *groupClock) follow(b transport.Beat) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := c.base + int64(c.boot()-c.at)
-	c.base, c.at = max(now, b.Clock), c.boot()
+
+func (c *groupClock) time() int64 {
+	t, _ := c.Now()
+	return t
 }
-func (c *groupClock) heard(raft.ServerAddress, transport.Beat) {}
+
+// beat is what this replica tells others of its clocks.
+func (c *groupClock) beat() transport.Beat {
+	b := transport.Beat{AgeWait: int64(c.AgeWait()), Wall: c.cfg.Wall().UnixNano()}
+	if t, running := c.Now(); running {
+		b.Clock = t
+	}
+	return b
+}
+
+// hello takes over the clock of a peer where none runs here.
+func (c *groupClock) hello(peer raft.ServerAddress, b transport.Beat) {
+	c.ObserveWall(string(peer), b.Wall)
+	c.Adopt(b.Clock, time.Duration(b.AgeWait))
+}
+
+// observe follows the leader's clock, and notes anyone's wall clock.
+func (c *groupClock) observe(peer raft.ServerAddress, leading bool, b transport.Beat) {
+	c.ObserveWall(string(peer), b.Wall)
+	if leading {
+		c.Observe(b.Clock, time.Duration(b.AgeWait))
+	}
+}
+
+// Clock is the cluster clock of this replica: its health, and an operator's word on it.
+func (g *Group) Clock() *clock.Clock { return g.clock.Clock }
+
+// tendClock corrects the leader's clock, keeps every replica's, and hands the
+// leadership over if this node's wall clock stays off the others'.
+func (g *Group) tendClock(off *time.Duration) {
+	in := g.inst.Load()
+	if in == nil {
+		return
+	}
+	if by := g.leaderTick(in); by != 0 {
+		g.log.Warn("cluster clock corrected", zap.Duration("by", by))
+	}
+	if err := g.clock.persist(); err != nil {
+		g.log.Warn("cluster clock not kept", zap.Error(err))
+	}
+	if in.term.Load() == nil || !g.clock.Health().WallOff {
+		*off = 0
+		return
+	}
+	if *off += clockTick; *off < clockYield {
+		return
+	}
+	*off = 0
+	g.log.Warn("the wall clock is off the median of the voters: handing the leadership over")
+	in.yield()
+}
+
+func (g *Group) leaderTick(in *instance) time.Duration {
+	if in.term.Load() == nil {
+		return 0
+	}
+	return g.clock.Tick()
+}

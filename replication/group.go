@@ -111,7 +111,7 @@ func (g *Group) openFiles() error {
 	g.logs.stranded = func(last uint64) {
 		g.recreate(fmt.Sprintf("a snapshot was installed over a log that reached %d", last))
 	}
-	if g.clock, err = newGroupClock(g.host.cfg, log); err != nil {
+	if g.clock, err = newGroupClock(g.host.cfg.Clock, log, g.store.Applied().Time); err != nil {
 		return err
 	}
 	g.snapped.Store(time.Now().UnixNano())
@@ -161,6 +161,9 @@ func (g *Group) recreate(reason string) {
 func (g *Group) supervise(ctx context.Context) {
 	tick := time.NewTicker(g.cfg.Timeouts.Election / 2)
 	defer tick.Stop()
+	second := time.NewTicker(clockTick)
+	defer second.Stop()
+	var clockOff time.Duration
 	for {
 		select {
 		case reason := <-g.recreats:
@@ -171,6 +174,8 @@ func (g *Group) supervise(ctx context.Context) {
 			}
 		case <-tick.C:
 			g.look()
+		case <-second.C:
+			g.tendClock(&clockOff)
 		case <-ctx.Done():
 			if in := g.inst.Swap(nil); in != nil {
 				if err := in.stop(); err != nil {
@@ -203,7 +208,7 @@ func (g *Group) look() {
 	}
 	g.setVoters(in.trans, in.raft.GetConfiguration().Configuration())
 	lease := in.trans.Lease()
-	if lease.Void && in.leads() && g.host.cfg.Boottime()-lease.Since > 2*g.cfg.Timeouts.Election {
+	if lease.Void && in.leads() && g.host.cfg.Clock.Boottime()-lease.Since > 2*g.cfg.Timeouts.Election {
 		g.recreate("a leadership transfer failed and its target has not acknowledged anything since")
 	}
 }
@@ -275,7 +280,7 @@ func (g *Group) Term() *Term {
 }
 
 // Now is the group's cluster clock, in nanoseconds since 1970.
-func (g *Group) Now() int64 { return g.clock.Now() }
+func (g *Group) Now() int64 { return g.clock.time() }
 
 // changed tells whoever watches that Status may read differently.
 func (g *Group) changed() {
@@ -291,4 +296,9 @@ func (g *Group) setVoters(trans *transport.GroupTransport, c raft.Configuration)
 		}
 	}
 	trans.SetVoters(voters)
+	names := make([]string, len(voters))
+	for i, v := range voters {
+		names[i] = string(v)
+	}
+	g.clock.SetVoters(string(g.server), names)
 }

@@ -7,11 +7,11 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/hashicorp/raft"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-mq/holdfast/replication/clock"
 	"github.com/holdfast-mq/holdfast/replication/transport"
 	"github.com/holdfast-mq/holdfast/storage"
 	"github.com/holdfast-mq/holdfast/storage/record"
@@ -52,11 +52,8 @@ type Config struct {
 	Transport transport.Config
 	// Handler returns what leads a group; nil, or a nil result, leads it with nothing.
 	Handler func(group uint32) Handler
-	// Boottime reads CLOCK_BOOTTIME, BootID names the boot, Wall reads the wall clock
-	// in nanoseconds since 1970; defaults: the system's.
-	Boottime func() time.Duration
-	BootID   string
-	Wall     func() int64
+	// Clock of every group; Boottime, Wall and BootID default to the system's.
+	Clock clock.Config
 	// Logger, default silent.
 	Logger *zap.Logger
 	// Fatal is told of failures after which the process must not go on; called from any
@@ -88,9 +85,6 @@ func (c *Config) defaults() error {
 	}
 	if c.Handler == nil {
 		c.Handler = func(uint32) Handler { return nil }
-	}
-	if c.Wall == nil {
-		c.Wall = func() int64 { return time.Now().UnixNano() }
 	}
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()
@@ -282,7 +276,7 @@ func (h *Host) ClusterID() string {
 // open makes the transport of a group's new Raft instance.
 func (h *Host) open(g *Group) (*transport.GroupTransport, error) {
 	return h.trans.Group(transport.GroupConfig{
-		ID: g.id, Local: g.server, Source: source{g}, Stall: g.logs.log.InFlightSince, Boottime: h.cfg.Boottime,
+		ID: g.id, Local: g.server, Source: source{g}, Stall: g.logs.log.InFlightSince, Boottime: h.cfg.Clock.Boottime,
 	})
 }
 

@@ -78,6 +78,9 @@ func (in *instance) runTerm(ctx context.Context, t *Term) {
 		}
 		return
 	}
+	a := in.g.store.Applied()
+	in.g.clock.Stored(a.Time)
+	in.g.clock.Lead(a.Time == 0)
 	t.ready.Store(true)
 	in.term.Store(t)
 	defer in.term.CompareAndSwap(t, nil)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"go.uber.org/zap"
 
 	"github.com/holdfast-mq/holdfast/replication/transport"
 	"github.com/holdfast-mq/holdfast/storage/record"
@@ -124,6 +125,26 @@ func (in *instance) transfer(ctx context.Context, target raft.ServerAddress) err
 		return fmt.Errorf("transfer to %s: %w", target, errors.Unwrap(err))
 	}
 	return err
+}
+
+// yield hands the leadership to the best other replica, if there is one, beside the caller.
+func (in *instance) yield() {
+	in.mu.RLock()
+	defer in.mu.RUnlock()
+	if in.mu.closed {
+		return
+	}
+	in.routines.Go(func() {
+		target, err := in.successor("")
+		if err != nil {
+			return
+		}
+		f := in.raft.LeadershipTransferToServer(raft.ServerID(target), target)
+		releaseOn(f, in.gone)
+		if err := f.Error(); err != nil {
+			in.g.log.Info("leadership not handed over", zap.Error(err))
+		}
+	})
 }
 
 // successor picks the replica to hand the leadership to. A transfer to one that does

@@ -79,16 +79,14 @@ func simulate(t *testing.T, seed uint64) {
 	}
 	s := &sim{world: newWorld(t, nodes), rng: rng, stop: make(chan struct{})}
 	s.hist.init()
-	end := sync.OnceFunc(func() {
-		close(s.stop)
-		s.work.Wait()
-	})
+	halt := sync.OnceFunc(func() { close(s.stop) })
 	defer func() {
 		if t.Failed() {
 			t.Logf("seed %d", seed)
 		}
 		s.down()
-		end()
+		halt()
+		s.work.Wait()
 	}()
 	for _, n := range s.nodes {
 		n.hook = func(*record.Proposal) bool {
@@ -102,8 +100,9 @@ func simulate(t *testing.T, seed uint64) {
 	}
 	s.work.Go(func() { s.counter(rand.New(rand.NewPCG(seed, 99))) })
 	s.run(s.plan())
+	halt()
 	s.settle()
-	end()
+	s.work.Wait()
 	s.verify()
 	// Everything that was acknowledged is on the disks.
 	s.powerCut(nil, 0, s.nodes...)

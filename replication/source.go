@@ -24,7 +24,7 @@ func (s source) LocalHello() transport.Hello {
 // CheckHello implements transport.HelloSource. Whether a mark puts one of the two
 // below what it once acknowledged is judged here; there are no marks yet.
 func (s source) CheckHello(peer raft.ServerAddress, h transport.Hello) error {
-	s.g.clock.observe(h.Beat)
+	s.g.clock.hello(peer, h.Beat)
 	return nil
 }
 
@@ -33,9 +33,5 @@ func (s source) LocalBeat() transport.Beat { return s.g.clock.beat() }
 
 // ObserveBeat implements transport.HelloSource.
 func (s source) ObserveBeat(peer raft.ServerAddress, leading bool, b transport.Beat) {
-	if leading {
-		s.g.clock.follow(b)
-	} else {
-		s.g.clock.heard(peer, b)
-	}
+	s.g.clock.observe(peer, leading, b)
 }

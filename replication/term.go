@@ -51,7 +51,7 @@ func (t *Term) Base() record.Fence { return t.inst.g.fsm.fence() }
 func (t *Term) NextID() record.ProposalID { return t.inst.g.ids.next() }
 
 // Now is the cluster clock, in nanoseconds since 1970. It never goes back.
-func (t *Term) Now() int64 { return t.inst.g.clock.Now() }
+func (t *Term) Now() int64 { return t.inst.g.clock.time() }
 
 // Check returns nil if this node may act as the group's leader at this moment:
 // the term has not ended, Raft still leads in it, and the lease is valid. It

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest"
 
+	"github.com/holdfast-mq/holdfast/replication/clock"
 	"github.com/holdfast-mq/holdfast/replication/transport"
 	"github.com/holdfast-mq/holdfast/replication/transport/memnet"
 	"github.com/holdfast-mq/holdfast/storage"
@@ -106,10 +107,11 @@ func (n *node) config() Config {
 			}
 			return nil
 		},
-		refuse:   n.hook,
-		Boottime: func() time.Duration { return time.Hour + time.Since(w.start) },
-		BootID:   "boot",
-		Logger:   w.log.Named(n.name),
+		refuse: n.hook,
+		Clock: clock.Config{
+			Boottime: func() time.Duration { return time.Hour + time.Since(w.start) }, BootID: "boot",
+		},
+		Logger: w.log.Named(n.name),
 		Fatal: func(err error) {
 			select {
 			case n.fatal <- err:
