@@ -77,7 +77,7 @@ var ourImports = []importRow{
 		may:     []string{"cmd/node", "ingress/jsapi", "replication/...", "storage/..."},
 		planned: true,
 	},
-	{pkg: "cmd/jsbench", planned: true},
+	{pkg: "cmd/jsbench"},
 	{pkg: "testenv/...", may: []string{"..."}},
 }
 
