@@ -246,6 +246,7 @@ func (c *consumer) deliver(e *engine, act *deliver.Action) {
 	if c.cfg.HeadersOnly {
 		header, body = deliver.AppendHeadersOnly(nil, m), nil
 	}
+	e.srv.counts.deliveries.Add(1)
 	if err := c.st.acct.link.Deliver(act.To, e.ackBuf, m.Subject, header, body); err != nil {
 		e.log.Warn("message not delivered", zap.String("stream", c.st.row.Name),
 			zap.Uint64("seq", m.Seq), zap.Error(err))
@@ -362,6 +363,7 @@ func (c *consumer) deleted(e *engine) {
 // next handles a pull request.
 func (e *engine) next(ev *event) {
 	st, m := ev.stream, ev.msg
+	e.srv.counts.pulls.Add(1)
 	if m.Reply == "" || st.gone || e.term.Check() != nil {
 		return
 	}
@@ -385,6 +387,7 @@ func (e *engine) next(ev *event) {
 // ack handles an acknowledgement.
 func (e *engine) ack(ev *event) {
 	st, m := ev.stream, ev.msg
+	e.srv.counts.acks.Add(1)
 	if st.gone || e.term.Check() != nil || !e.load(st) {
 		return // not acknowledged: the client asks again, or the message comes again
 	}

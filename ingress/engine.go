@@ -160,6 +160,7 @@ func (e *engine) handle(evs []event) {
 func (e *engine) publish(ev *event, leading bool) { //nolint:revive // flag-parameter: asked once a batch
 	st := ev.stream
 	m := ev.msg
+	e.srv.counts.publishes.Add(1)
 	if st.gone {
 		return // the subscription is on its way out; nobody promised anything
 	}

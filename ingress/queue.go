@@ -56,6 +56,13 @@ func (q *queue) signal() {
 	}
 }
 
+// size is the sum of the sizes of the events offered and not taken.
+func (q *queue) size() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.mu.bytes
+}
+
 // take returns all events, leaving buf (emptied) for the next ones.
 func (q *queue) take(buf []event) []event {
 	clear(buf)

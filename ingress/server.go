@@ -109,7 +109,8 @@ type Server struct {
 		sync.RWMutex
 		engines map[uint32]*engine
 	}
-	stats apiStats
+	stats  apiStats
+	counts counters
 }
 
 // New connects every account of the hub and begins to serve. ctx bounds the start only.

@@ -2,12 +2,38 @@ package node
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"strconv"
+	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.uber.org/zap"
+
 	"github.com/holdfast-mq/holdfast/replication"
+	"github.com/holdfast-mq/holdfast/storage/record"
+)
+
+// Bounds of the admin listener.
+const (
+	// MinAdminToken is the shortest token that AdminTokenFile may hold, in bytes.
+	MinAdminToken = 16
+	// MaxAdminToken is the longest, white space around it not counted.
+	MaxAdminToken = 1024
+
+	adminHeaderTimeout = 5 * time.Second
+	adminIdleTimeout   = time.Minute
+	// adminCloseTimeout is how long an answer in progress may take when the node stops.
+	adminCloseTimeout = time.Second
+	// operateTimeout bounds what an operator's request may wait for.
+	operateTimeout = time.Minute
 )
 
 // admin is the listener for people and machines that look after a node.
@@ -15,39 +41,234 @@ type admin struct {
 	srv  *http.Server
 	addr net.Addr
 	done chan struct{}
+	left chan struct{} // closed when the node has left its cluster
 }
 
+// startAdmin opens the admin listener, if there is to be one. It is the last part
+// to start, so that whatever it asks is there.
 func (n *Node) startAdmin(ctx context.Context) error {
 	if n.cfg.AdminListen == "" {
 		return nil
 	}
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", n.cfg.AdminListen)
+	token, err := readToken(n.cfg.AdminTokenFile)
 	if err != nil {
 		return err
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /raft", func(w http.ResponseWriter, _ *http.Request) {
-		var out []replication.Status
-		for _, g := range n.host.Groups() {
-			out = append(out, g.Status())
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(out)
-	})
-	n.admin = &admin{
-		srv:  &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second},
-		addr: l.Addr(), done: make(chan struct{}),
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", n.cfg.AdminListen)
+	if err != nil {
+		return fmt.Errorf("--admin-listen: %w", err)
 	}
+	a := &admin{addr: l.Addr(), done: make(chan struct{}), left: make(chan struct{})}
+	a.srv = &http.Server{
+		Handler: n.adminHandler(a, token), ReadHeaderTimeout: adminHeaderTimeout, IdleTimeout: adminIdleTimeout,
+		ErrorLog: zap.NewStdLog(n.log.Named("admin")),
+	}
+	n.admin = a
 	go func() {
-		defer close(n.admin.done)
-		_ = n.admin.srv.Serve(l)
+		defer close(a.done)
+		if err := a.srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			n.log.Error("admin listener ended", zap.Error(err))
+		}
 	}()
 	return nil
 }
 
+// close ends the listener; answers in progress get a moment.
 func (a *admin) close() error {
-	err := a.srv.Close()
+	//nolint:forbidigo // bounded here; the node stops, whatever its caller's context says
+	ctx, cancel := context.WithTimeout(context.Background(), adminCloseTimeout)
+	defer cancel()
+	err := a.srv.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = a.srv.Close()
+	}
 	<-a.done
 	return err
+}
+
+// readToken reads the token file; an empty path is no token.
+func readToken(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	const cure = "put 16 to 1024 printable characters into the file"
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", &ConfigError{"--admin-token-file", err.Error(), cure}
+	}
+	token := strings.TrimSpace(string(b))
+	if len(token) < MinAdminToken || len(token) > MaxAdminToken {
+		return "", &ConfigError{"--admin-token-file", fmt.Sprintf("%s holds %d characters", path, len(token)), cure}
+	}
+	return token, nil
+}
+
+func (n *Node) adminHandler(a *admin, token string) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /raft", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, n.raftStatus()) })
+	mux.HandleFunc("GET /members", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, n.memberStatus()) })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answerHealth(w, n.unhealthy()) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { answerHealth(w, n.readiness()) })
+	mux.Handle("GET /metrics", promhttp.HandlerFor(n.metrics(), promhttp.HandlerOpts{}))
+	mux.HandleFunc("POST /transfer", n.onTransfer)
+	mux.HandleFunc("POST /remove", n.onRemove)
+	mux.HandleFunc("POST /leave", func(w http.ResponseWriter, r *http.Request) { n.onLeave(w, r, a) })
+	// A page in a browser on this machine must not be able to remove nodes.
+	return authorized(token, http.NewCrossOriginProtection().Handler(mux))
+}
+
+// authorized asks every request for the token, if there is one.
+func authorized(token string, next http.Handler) http.Handler {
+	if token == "" {
+		return next
+	}
+	want := sha256.Sum256([]byte("Bearer " + token))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got := sha256.Sum256([]byte(r.Header.Get("Authorization")))
+		if subtle.ConstantTimeCompare(want[:], got[:]) != 1 {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			answer(w, http.StatusUnauthorized, Problem{Error: "the request bears no valid token (Authorization: Bearer …)"})
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	_ = enc.Encode(v) // whoever asked has gone
+}
+
+// Problem is the body of every refused admin request.
+type Problem struct {
+	Error string `json:"error"`
+	// Leader and Admin say who leads the group that was asked for, and its admin address, if another node
+	// is to be asked.
+	Leader string `json:"leader,omitempty"`
+	Admin  string `json:"admin,omitempty"`
+}
+
+// Health is the body of /healthz and /readyz.
+type Health struct {
+	OK bool `json:"ok"`
+	// Reasons say why not.
+	Reasons []string `json:"reasons,omitempty"`
+}
+
+func answerHealth(w http.ResponseWriter, reasons []string) {
+	status := http.StatusOK
+	if len(reasons) > 0 {
+		status = http.StatusServiceUnavailable
+	}
+	answer(w, status, Health{OK: len(reasons) == 0, Reasons: reasons})
+}
+
+func (n *Node) raftStatus() []replication.Status {
+	out := make([]replication.Status, 0, len(n.host.Groups()))
+	for _, g := range n.host.Groups() {
+		out = append(out, g.Status())
+	}
+	return out
+}
+
+// unhealthy says what is broken here, as opposed to what is not there yet.
+func (n *Node) unhealthy() []string {
+	var why []string
+	if err := n.host.Failed(); err != nil {
+		why = append(why, err.Error())
+	}
+	for _, g := range n.host.Groups() {
+		if st := g.Status(); st.Role == replication.RoleStopped {
+			why = append(why, fmt.Sprintf("group %d is stopped", st.Group))
+		}
+	}
+	return why
+}
+
+func (n *Node) onTransfer(w http.ResponseWriter, r *http.Request) {
+	text := r.URL.Query().Get("group")
+	group, err := strconv.ParseUint(text, 10, 32)
+	if err != nil || group >= uint64(len(n.host.Groups())) {
+		answer(w, http.StatusBadRequest, Problem{Error: fmt.Sprintf("group %q: give 0 to %d", text, len(n.host.Groups())-1)})
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), operateTimeout)
+	defer cancel()
+	err = n.transfer(ctx, uint32(group), r.URL.Query().Get("to"))
+	if errors.Is(err, record.ErrNotLeader) {
+		leader := n.host.Group(uint32(group)).Status().Leader
+		p := Problem{Error: fmt.Sprintf("group %d is not led by %s", group, n.cfg.NodeID), Leader: leader}
+		if row, _, err := replication.Row[replication.NodeRow](n.host.Meta(), replication.NodeKey(leader)); err == nil {
+			p.Admin = row.Admin
+		}
+		answer(w, http.StatusMisdirectedRequest, p)
+		return
+	}
+	n.done(w, err)
+}
+
+func (n *Node) onRemove(w http.ResponseWriter, r *http.Request) {
+	id := r.URL.Query().Get("node")
+	if id == "" {
+		answer(w, http.StatusBadRequest, Problem{Error: "node: give the id of the node to remove"})
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), operateTimeout)
+	defer cancel()
+	n.done(w, n.removeNode(ctx, id))
+}
+
+func (n *Node) onLeave(w http.ResponseWriter, r *http.Request, a *admin) {
+	ctx, cancel := context.WithTimeout(r.Context(), operateTimeout)
+	defer cancel()
+	err := n.leave(ctx)
+	if err == nil {
+		select {
+		case <-a.left:
+		default:
+			close(a.left)
+		}
+	}
+	n.done(w, err)
+}
+
+// done answers an operator's request.
+func (n *Node) done(w http.ResponseWriter, err error) {
+	status := http.StatusConflict
+	switch {
+	case err == nil:
+		answer(w, http.StatusOK, Health{OK: true})
+		return
+	case errors.Is(err, record.ErrNotFound):
+		status = http.StatusNotFound
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, record.ErrUnknownOutcome):
+		status = http.StatusGatewayTimeout
+	}
+	answer(w, status, Problem{Error: err.Error()})
+}
+
+// Left is closed when an operator has taken the node out of its cluster: the process should stop then.
+func (n *Node) Left() <-chan struct{} {
+	if n.admin == nil {
+		return nil
+	}
+	return n.admin.left
+}
+
+// Readiness says why the node does not serve yet, or not any more; nothing if it does.
+func (n *Node) Readiness() []string { return n.readiness() }
+
+// ClientURL is where NATS clients connect.
+func (n *Node) ClientURL() string { return n.hub.ClientURL() }
+
+// AdminURL is where operators connect; empty without an admin listener.
+func (n *Node) AdminURL() string {
+	if n.admin == nil {
+		return ""
+	}
+	return "http://" + n.admin.addr.String()
 }
