@@ -81,6 +81,8 @@ type Rows interface {
 	Consumers(id record.StreamID, f func(record.ConsumerID, []byte, record.ConsumerState) bool) error
 	// Pendings calls f for the pending rows of a consumer, in order of sequence.
 	Pendings(id record.StreamID, c record.ConsumerID, f func(record.Pending) bool) error
+	// Sweeps calls f for the streams with dead rows that are still to be removed.
+	Sweeps(f func(id record.StreamID) bool) error
 	// Due calls f for the due rows up to a time, in order.
 	Due(until int64, f func(DueRow) bool) error
 }

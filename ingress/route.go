@@ -54,8 +54,8 @@ func (s *Server) dispatch(c *call) {
 		}
 		return
 	}
-	if s.meta.GroupLeader(row.Group) == "" {
-		s.hold(c)
+	if l := s.meta.GroupLeader(row.Group); l == "" || l == s.cfg.Node {
+		s.hold(c) // nobody leads, or this node begins to
 	}
 }
 
@@ -65,8 +65,10 @@ func (s *Server) toMeta(c *call) {
 	switch {
 	case s.meta.Leading():
 		s.tasks.Go(func() { s.metaCall(c) })
-	case s.meta.GroupLeader(0) == "":
-		s.hold(c)
+	default:
+		if l := s.meta.GroupLeader(0); l == "" || l == s.cfg.Node {
+			s.hold(c)
+		}
 	}
 }
 

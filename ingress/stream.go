@@ -83,6 +83,7 @@ func (e *engine) load(st *stream) bool {
 	}
 	st.loaded = true
 	e.watchAge(st)
+	e.timers.set(&trimmer{st}, e.term.Now()+trimEvery)
 	return true
 }
 
@@ -364,9 +365,21 @@ func sameSubjects(a, b []string) bool {
 	return true
 }
 
-// scheduleDue sets timers for the due rows that the applied state holds.
+// scheduleDue sets timers for the due rows that the applied state holds, and for
+// the sweeps that a leader before this one did not finish.
 func (e *engine) scheduleDue() {
 	e.timers.set(&dueScan{}, e.term.Now())
+	err := e.store.Sweeps(func(id record.StreamID) bool {
+		e.later(0, func(e *engine) {
+			if st := e.streams[id]; st != nil && e.load(st) {
+				e.submit(&sweepOp{st: st})
+			}
+		})
+		return true
+	})
+	if err != nil {
+		e.p.Fatal(err)
+	}
 }
 
 // dueScan looks at the due rows again and again, at the time of the earliest one

@@ -51,6 +51,10 @@ func (r rows) Pendings(id record.StreamID, c record.ConsumerID, f func(record.Pe
 	return r.Store.Pendings(id, c, 0, f)
 }
 
+func (r rows) Sweeps(f func(record.StreamID) bool) error {
+	return r.Store.Sweeps(func(w storage.SweepRow) bool { return f(w.Stream) })
+}
+
 func (r rows) Due(until int64, f func(ingress.DueRow) bool) error {
 	return r.Store.Due(0, func(d storage.DueRow) bool {
 		if int64(d.Bucket) > until {

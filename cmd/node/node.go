@@ -194,7 +194,7 @@ func (n *Node) cluster(group uint32) *jsapi.ClusterInfo {
 			continue
 		}
 		p := progress[m.Server]
-		peer := jsapi.PeerInfo{Name: m.Node, Peer: m.Node, Active: p.Contact, Lag: st.LastLog - min(p.Match, st.LastLog)}
+		peer := jsapi.PeerInfo{Name: m.Node, Peer: m.Node, Active: max(p.Contact, 0), Lag: st.LastLog - min(p.Match, st.LastLog)}
 		peer.Current = peer.Lag == 0
 		info.Replicas = append(info.Replicas, peer)
 	}

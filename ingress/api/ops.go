@@ -90,6 +90,8 @@ type Purge struct {
 	op
 	find   Lookup
 	again  func(plan.Op)
+	swept  func()
+	all    bool
 	req    jsapi.PurgeRequest
 	purged uint64 // by steps that are applied
 	step   uint64 // by the step that is planned
@@ -99,9 +101,10 @@ type Purge struct {
 	more   bool
 }
 
-// NewPurge returns the operation of a call, or answers it. again submits the next step.
-func NewPurge(c *Call, find Lookup, again func(plan.Op)) *Purge {
-	o := &Purge{op: op{call: c}, find: find, again: again}
+// NewPurge returns the operation of a call, or answers it. again submits the next
+// step; swept is called when everything was purged, for the rows left dead.
+func NewPurge(c *Call, find Lookup, again func(plan.Op), swept func()) *Purge {
+	o := &Purge{op: op{call: c}, find: find, again: again, swept: swept}
 	if e := jsapi.DecodeOptional(c.Body, &o.req); e != nil {
 		c.Error(e)
 		return nil
@@ -118,7 +121,7 @@ func NewPurge(c *Call, find Lookup, again func(plan.Op)) *Purge {
 
 // Plan implements plan.Op.
 func (o *Purge) Plan(p *plan.Planner) uint64 {
-	o.err, o.step, o.more, o.next = nil, 0, false, o.from
+	o.err, o.step, o.more, o.next, o.all = nil, 0, false, o.from, false
 	s, cfg := o.find()
 	switch {
 	case s == nil:
@@ -129,7 +132,7 @@ func (o *Purge) Plan(p *plan.Planner) uint64 {
 		return o.refuse(nil, jsapi.NewError(jsapi.CodeStreamPurgeFailed, "stream purge not permitted"))
 	}
 	if o.req.Subject == "" && o.req.Sequence == 0 && o.req.Keep == 0 {
-		o.step = s.PurgeAll()
+		o.step, o.all = s.PurgeAll(), true
 		return p.Tick()
 	}
 	if o.upTo == 0 {
@@ -198,6 +201,9 @@ func (o *Purge) Done(*plan.Planner) {
 	if o.more {
 		o.again(o)
 		return
+	}
+	if o.all && o.purged > 0 {
+		o.swept()
 	}
 	o.call.Answer(jsapi.PurgeResponse{
 		Response: jsapi.NewResponse(o.call.Req.Verb), Success: true, Purged: o.purged,
