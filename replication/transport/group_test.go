@@ -583,7 +583,9 @@ func TestTimeoutNowOnlyFromTheLeader(t *testing.T) {
 		}
 		refused("a newer term was heard of", a)
 		ok(a, 5) // b's Raft, played, still says yes
-		b.g.campaign()
+		if _, err := b.preVote(c, 7); err != nil {
+			t.Fatal(err)
+		}
 		refused("it asks for votes itself", a)
 		ok(a, 5)
 		if err := a.timeoutNow(b); err != nil {
@@ -711,6 +713,67 @@ func TestLeaseIsVoidBeforeTheFrameIsWritten(t *testing.T) {
 		// b took it: it acknowledges nothing of that term any more.
 		if _, err := a.beat(b, 5); err == nil || a.g.LeaseValid(5) {
 			t.Errorf("b has taken over: %v, valid %v", err, a.g.LeaseValid(5))
+		}
+	})
+}
+
+// The request waits for room in the connection's queue: the lease is void by then.
+func TestLeaseIsVoidBeforeTheFrameIsQueued(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := twoPuppets(t)
+		wait1(2 * time.Second)
+		a.g.SetVoters([]raft.ServerAddress{a.addr, b.addr})
+		if _, err := a.beat(b, 5); err != nil {
+			t.Fatal(err)
+		}
+		a.fab.Cut("a", "b")
+		c := a.tr.link("b").current()
+		c.send(endFrame(append(beginFrame(nil, frameCall, 0, 1), make([]byte, memnet.Buffer)...)))
+		synctest.Wait() // the writer waits for the network
+		for range writeQueue {
+			c.send(endFrame(beginFrame(nil, framePing, 0, 0)))
+		}
+		done := make(chan error, 1)
+		go func() { done <- a.timeoutNow(b) }()
+		synctest.Wait()
+		if len(c.out) != writeQueue || a.g.LeaseValid(5) {
+			t.Errorf("queue holds %d, lease valid: %v", len(c.out), a.g.LeaseValid(5))
+		}
+		// It was never queued, so the lease counts again.
+		if err := <-done; !errors.Is(err, ErrTimeout) || a.g.Lease().Void {
+			t.Errorf("%v, lease %+v", err, a.g.Lease())
+		}
+	})
+}
+
+// A new connection is welcomed only when nothing of the old one is under way.
+func TestReplacedConnectionIsDrained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := twoPuppets(t)
+		hold := b.src.hold()
+		go func() { _, _ = a.beat(b, 1) }()
+		synctest.Wait() // the hello is being judged
+		l := a.tr.link("b")
+		l.mu.Lock()
+		l.st.cur = nil
+		l.mu.Unlock()
+		done := make(chan error, 1)
+		go func() {
+			w, stop := newWait(time.Minute, nil)
+			defer stop()
+			_, err := l.acquire(w)
+			done <- err
+		}()
+		synctest.Wait()
+		select {
+		case err := <-done:
+			close(hold)
+			t.Fatalf("connected while the old connection is served: %v", err)
+		default:
+		}
+		close(hold)
+		if err := <-done; err != nil {
+			t.Error(err)
 		}
 	})
 }

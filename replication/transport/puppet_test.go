@@ -36,6 +36,7 @@ type source struct {
 	hello  Hello
 	err    error
 	judged []raft.ServerAddress
+	held   chan struct{} // CheckHello waits for it, if set
 	beats  []Beat
 }
 
@@ -46,6 +47,12 @@ func (s *source) LocalHello() Hello {
 }
 
 func (s *source) CheckHello(peer raft.ServerAddress, _ Hello) error {
+	s.mu.Lock()
+	held := s.held
+	s.mu.Unlock()
+	if held != nil {
+		<-held
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.judged = append(s.judged, peer)
@@ -58,6 +65,14 @@ func (s *source) ObserveBeat(_ raft.ServerAddress, _ bool, b Beat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.beats = append(s.beats, b)
+}
+
+// hold makes CheckHello wait until the channel is closed.
+func (s *source) hold() chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held = make(chan struct{})
+	return s.held
 }
 
 func (s *source) refuse(err error) {
