@@ -58,7 +58,9 @@ type checkWatcher struct {
 
 func (c *checkWatcher) segment(seg *segment, _ listEntry) {
 	c.segs = append(c.segs, seg)
-	c.reports = append(c.reports, SegmentReport{File: seg.name, Number: seg.number, Use: seg.use, Size: seg.size})
+	c.reports = append(c.reports, SegmentReport{
+		File: seg.name, Number: seg.number, Use: seg.use, Size: seg.size,
+	})
 }
 
 func (c *checkWatcher) batch(h batchHeader, recs []record) {
@@ -148,9 +150,9 @@ func (r *record) describe() string {
 		}
 	case recordHead:
 		if h, err := r.head(); err == nil {
-			return fmt.Sprintf("head %d..%d last term %d, term %d, vote %q in term %d, truncation term %d, payload %d",
-				h.first, h.last, h.lastTerm, h.vote.term, h.vote.candidate, h.vote.votedTerm, h.truncTerm,
-				len(h.payload))
+			return fmt.Sprintf("head %d..%d last term %d, term %d, vote %q in term %d, "+
+				"truncation term %d, payload %d", h.first, h.last, h.lastTerm,
+				h.vote.term, h.vote.candidate, h.vote.votedTerm, h.truncTerm, len(h.payload))
 		}
 	case recordVote:
 		if v, err := r.vote(); err == nil {

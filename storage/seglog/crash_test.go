@@ -13,14 +13,15 @@ import (
 
 func TestCrashAfterEveryStep(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(3) {
+	for i := range max(1, 3/thin) {
+		seed := uint64(i)
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			x := explore(seed, 50, false)
+			x := explore(seed, max(25, 45/thin), false)
 			for _, v := range x.violations {
 				t.Error(v)
 			}
-			if x.crashes < 500 {
+			if x.crashes < 300 {
 				t.Errorf("only %d crashes explored", x.crashes)
 			}
 			t.Logf("%d crashes", x.crashes)
@@ -30,10 +31,10 @@ func TestCrashAfterEveryStep(t *testing.T) {
 
 func TestCrashDuringRecovery(t *testing.T) {
 	t.Parallel()
-	for seed := uint64(100); seed < 102; seed++ {
+	for seed := uint64(100); seed < 100+max(1, 2/thin); seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			x := explore(seed, 15, true)
+			x := explore(seed, max(5, 15/thin), true)
 			for _, v := range x.violations {
 				t.Error(v)
 			}
@@ -48,7 +49,7 @@ var errKilled = errors.New("killed")
 // and only then cuts the power: what was served in between must still be there.
 func TestKilledThenPowerLoss(t *testing.T) {
 	t.Parallel()
-	for kill := 1; ; kill++ {
+	for kill := 1; ; kill += thin {
 		mem := vfs.NewCrashableMem()
 		if !runUntilKilled(t, mem, kill) {
 			if kill < 100 {

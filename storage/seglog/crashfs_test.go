@@ -33,7 +33,7 @@ func (s *stepFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) 
 }
 
 func (s *stepFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
-	if _, err := s.FS.Stat(name); errors.Is(err, os.ErrNotExist) {
+	if _, err := s.Stat(name); errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%s would be created by OpenReadWrite: %w", name, err)
 	}
 	f, err := s.FS.OpenReadWrite(name, c, o...)
@@ -123,7 +123,9 @@ type explorer struct {
 
 // crashKinds: nothing unsynced survives; some of it does; all of it does (a killed process); all of it, and
 // removed and renamed names are gone too.
-var crashKinds = []string{"synced only", "random half", "random tenth", "everything", "everything, names removed"}
+var crashKinds = []string{
+	"synced only", "random half", "random tenth", "everything", "everything, names removed",
+}
 
 func (x *explorer) clone(mem *vfs.MemFS, kind string) *vfs.MemFS {
 	cfg := vfs.CrashCloneCfg{RNG: x.rng}
@@ -213,7 +215,8 @@ func (x *explorer) among(got *contents) error {
 	if got.last() < x.allowed[0].last() && len(x.allowed) == 1 {
 		lost = "acknowledged entries lost: "
 	}
-	return fmt.Errorf("%sgot %d..%d term %d vote %q/%d cut in %d, want one of %d states, the last %d..%d term %d vote %q/%d cut in %d",
+	return fmt.Errorf("%sgot %d..%d term %d vote %q/%d cut in %d, "+
+		"want one of %d states, the last %d..%d term %d vote %q/%d cut in %d",
 		lost, got.First, got.last(), got.Term, got.Candidate, got.VotedTerm, got.TruncTerm,
 		len(x.allowed), want.First, want.last(), want.Term, want.Candidate, want.VotedTerm, want.TruncTerm)
 }
@@ -249,7 +252,8 @@ func (x *explorer) recoverTwice(disk *vfs.MemFS) error {
 
 // explore runs steps random calls with a crash after every file-system step and returns what went wrong.
 func explore(seed uint64, steps int, nested bool) *explorer {
-	x := &explorer{seed: seed, rng: rand.New(rand.NewPCG(seed, 2)), mem: vfs.NewCrashableMem(), nested: nested}
+	rng := rand.New(rand.NewPCG(seed, 2))
+	x := &explorer{seed: seed, rng: rng, mem: vfs.NewCrashableMem(), nested: nested}
 	model := &contents{}
 	x.allowed = []*contents{model}
 	history := rand.New(rand.NewPCG(seed, 3))

@@ -14,53 +14,53 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-func readFile(t testing.TB, fs vfs.FS, name string) []byte {
-	t.Helper()
+func readFile(tb testing.TB, fs vfs.FS, name string) []byte {
+	tb.Helper()
 	f, err := fs.Open(name)
-	must(t, err)
+	must(tb, err)
 	defer func() { _ = f.Close() }()
 	b, err := io.ReadAll(f)
-	must(t, err)
+	must(tb, err)
 	return b
 }
 
 // snapshot is the content of a directory, to build damaged copies from.
 type snapshot map[string][]byte
 
-func take(t testing.TB, fs vfs.FS) snapshot {
-	t.Helper()
+func take(tb testing.TB, fs vfs.FS) snapshot {
+	tb.Helper()
 	dir := testConfig(fs).Dir
 	names, err := fs.List(dir)
-	must(t, err)
+	must(tb, err)
 	s := snapshot{}
 	for _, n := range names {
-		s[n] = readFile(t, fs, fs.PathJoin(dir, n))
+		s[n] = readFile(tb, fs, fs.PathJoin(dir, n))
 	}
 	return s
 }
 
 // with returns a file system with the snapshot's files, one of them replaced (or removed if nil).
-func (s snapshot) with(t testing.TB, name string, content []byte) *vfs.MemFS {
-	t.Helper()
+func (s snapshot) with(tb testing.TB, name string, content []byte) *vfs.MemFS {
+	tb.Helper()
 	fs := vfs.NewCrashableMem()
 	dir := testConfig(fs).Dir
-	must(t, makeDir(fs, dir))
+	must(tb, makeDir(fs, dir))
 	for n, b := range s {
 		if n == name {
 			b = content
 		}
 		if b != nil {
-			must(t, writeFile(fs, fs.PathJoin(dir, n), slices.Clone(b)))
+			must(tb, writeFile(fs, fs.PathJoin(dir, n), slices.Clone(b)))
 		}
 	}
 	if _, ok := s[name]; !ok && content != nil {
-		must(t, writeFile(fs, fs.PathJoin(dir, name), slices.Clone(content)))
+		must(tb, writeFile(fs, fs.PathJoin(dir, name), slices.Clone(content)))
 	}
-	must(t, syncDir(fs, dir))
+	must(tb, syncDir(fs, dir))
 	return fs
 }
 
-func flipped(b []byte, at int, bit int) []byte {
+func flipped(b []byte, at, bit int) []byte {
 	b = slices.Clone(b)
 	b[at] ^= 1 << bit
 	return b
@@ -122,10 +122,10 @@ func damageLog(t *testing.T, sealed bool) (snapshot, *contents, []*segment) {
 	if sealed {
 		do(op{kind: opSeal})
 	}
-	if n := len(l.mu.st.segs); n < 3 {
+	if n := len(l.view.st.segs); n < 3 {
 		t.Fatalf("only %d segments", n)
 	}
-	return take(t, fs), model, l.mu.st.segs
+	return take(t, fs), model, l.view.st.segs
 }
 
 func TestBitFlipsInSealedLog(t *testing.T) {
@@ -135,7 +135,7 @@ func TestBitFlipsInSealedLog(t *testing.T) {
 	for _, seg := range segs {
 		name := segmentName(seg.number)
 		// A flip in the version is damage too: the preamble's checksum tells it from a future format.
-		for at := 0; at < int(seg.end); at += 1 + rng.IntN(30) {
+		for at := 0; at < int(seg.end); at += 1 + rng.IntN(30*thin) {
 			fs := files.with(t, name, flipped(files[name], at, rng.IntN(8)))
 			wantDamage(t, fs, name)
 		}
@@ -167,16 +167,17 @@ func TestBitFlipsInUnsealedLastBatch(t *testing.T) {
 	cut := model.clone()
 	cut.Entries = cut.Entries[:len(cut.Entries)-1]
 	rng := rand.New(rand.NewPCG(2, 2))
-	for at := begin; at < int(last.end); at += 1 + rng.IntN(3) {
+	for at := begin; at < int(last.end); at += 1 + rng.IntN(3*thin) {
 		l := mustOpen(t, testConfig(files.with(t, name, flipped(files[name], at, rng.IntN(8)))))
 		wantContents(t, l, cut)
 		r := l.Recovery()
-		if at >= begin+8 && (!r.Torn || r.TornOffset != int64(begin) || !strings.HasSuffix(r.TornFile, name)) {
+		torn := r.Torn && r.TornOffset == int64(begin) && strings.HasSuffix(r.TornFile, name)
+		if at >= begin+8 && !torn {
 			t.Fatalf("flip at %d: %+v", at, r)
 		}
 		must(t, l.Close())
 	}
-	for at := segmentHeaderSize; at < begin; at += 1 + rng.IntN(5) {
+	for at := segmentHeaderSize; at < begin; at += 1 + rng.IntN(8*thin) {
 		wantDamage(t, files.with(t, name, flipped(files[name], at, rng.IntN(8))), name)
 	}
 }
@@ -208,7 +209,8 @@ func TestMissingAndForeignFiles(t *testing.T) {
 	t.Parallel()
 	files, _, segs := damageLog(t, true)
 	older := func(name string) []byte { return slices.Clone(files[name]) }
-	first, middle, last := segmentName(segs[0].number), segmentName(segs[1].number), segmentName(segs[len(segs)-1].number)
+	first, middle := segmentName(segs[0].number), segmentName(segs[1].number)
+	last := segmentName(segs[len(segs)-1].number)
 	for _, name := range []string{first, middle, last} {
 		t.Run("deleted "+name, func(t *testing.T) { wantDamage(t, files.with(t, name, nil), name) })
 		for _, size := range []int{0, 10, segmentHeaderSize, 4096, testSegment - 1} {
@@ -216,14 +218,18 @@ func TestMissingAndForeignFiles(t *testing.T) {
 				wantDamage(t, files.with(t, name, older(name)[:size]), name)
 			})
 		}
-		t.Run("zeroed "+name, func(t *testing.T) { wantDamage(t, files.with(t, name, make([]byte, testSegment)), name) })
+		t.Run("zeroed "+name, func(t *testing.T) {
+			wantDamage(t, files.with(t, name, make([]byte, testSegment)), name)
+		})
 		t.Run("zeroed head of "+name, func(t *testing.T) {
 			b := older(name)
 			clear(b[segmentHeaderSize : segmentHeaderSize+512])
 			wantDamage(t, files.with(t, name, b), name)
 		})
 	}
-	t.Run("other segment under the name", func(t *testing.T) { wantDamage(t, files.with(t, middle, older(first)), middle) })
+	t.Run("other segment under the name", func(t *testing.T) {
+		wantDamage(t, files.with(t, middle, older(first)), middle)
+	})
 	t.Run("list deleted", func(t *testing.T) { wantDamage(t, files.with(t, listName, nil), listName) })
 	for _, size := range []int{0, 10, preambleSize, listHeaderSize + 10, len(files[listName]) - 1} {
 		t.Run(fmt.Sprintf("list cut to %d", size), func(t *testing.T) {
@@ -253,7 +259,7 @@ func TestOldCopies(t *testing.T) {
 	oldSmall := take(t, fs)
 	must(t, l.Append(randomEntries(rng, l.LastIndex()+1, 1, 1, 100)))
 	old := take(t, fs)
-	oldLast := segmentName(l.mu.st.active().number)
+	oldLast := segmentName(l.view.st.active().number)
 	fill(1)
 	now := take(t, fs)
 	t.Run("list that misses the newest segment", func(t *testing.T) {
@@ -293,6 +299,7 @@ func TestLeftOvers(t *testing.T) {
 	t.Parallel()
 	files, model, segs := damageLog(t, true)
 	live := segmentName(segs[1].number)
+	header := func(size int64) []byte { return segmentHeader{number: 99, use: 5, size: size}.encode() }
 	for name, tc := range map[string]struct {
 		file    string
 		content []byte
@@ -302,14 +309,14 @@ func TestLeftOvers(t *testing.T) {
 		"newer name without header":    {segmentName(99), make([]byte, testSegment), false},
 		"newer name, prepared": {
 			segmentName(99),
-			append(segmentHeader{number: 99, use: 5, size: testSegment}.encode(), make([]byte, testSegment-segmentHeaderSize)...),
+			append(header(testSegment), make([]byte, testSegment-segmentHeaderSize)...),
 			true,
 		},
-		"short file":       {segmentName(99), segmentHeader{number: 99, use: 5, size: testSegment}.encode(), false},
+		"short file":       {segmentName(99), header(testSegment), false},
 		"empty file":       {segmentName(99), []byte{}, false},
 		"temporary file":   {segmentName(99) + tempSuffix, []byte("x"), false},
 		"temporary list":   {listName + tempSuffix, []byte("x"), false},
-		"another size":     {segmentName(99), segmentHeader{number: 99, use: 5, size: 2 * testSegment}.encode(), false},
+		"another size":     {segmentName(99), header(2 * testSegment), false},
 		"nothing of ours":  {"README", []byte("x"), true},
 		"almost our name":  {"1.seg", []byte("x"), true},
 		"number too large": {strings.Repeat("9", 20) + segmentSuffix, []byte("x"), true},
@@ -338,7 +345,8 @@ func TestLeftOvers(t *testing.T) {
 func TestUnknownVersion(t *testing.T) {
 	t.Parallel()
 	files, _, segs := damageLog(t, true)
-	for _, name := range []string{listName, segmentName(segs[0].number), segmentName(segs[len(segs)-1].number)} {
+	first, last := segmentName(segs[0].number), segmentName(segs[len(segs)-1].number)
+	for _, name := range []string{listName, first, last} {
 		b := slices.Clone(files[name])
 		le.PutUint32(b[8:], 2)
 		le.PutUint32(b[12:], checksum(b[:12]))
@@ -360,7 +368,7 @@ func TestGetVerifies(t *testing.T) {
 	must(t, l.Append(run(1, 5, 1)))
 	big := Entry{Index: 6, Term: 1, Data: make([]byte, 9000)}
 	must(t, l.Append([]Entry{big}))
-	seg := l.mu.st.active()
+	seg := l.view.st.active()
 	buf, err := mem.UnsafeGetFileDataBuffer(seg.name)
 	must(t, err)
 	for index := uint64(1); index <= 6; index++ {
@@ -389,7 +397,8 @@ func TestUnreadableDiskIsDamage(t *testing.T) {
 	t.Parallel()
 	cause := error(syscall.EIO)
 	inj := &errorfs.Toggle{Injector: errorfs.InjectorFunc(func(o errorfs.Op) error {
-		if o.Kind == errorfs.OpFileReadAt && strings.HasSuffix(o.Path, segmentSuffix) && o.Offset >= segmentHeaderSize {
+		records := strings.HasSuffix(o.Path, segmentSuffix) && o.Offset >= segmentHeaderSize
+		if o.Kind == errorfs.OpFileReadAt && records {
 			return cause
 		}
 		return nil

@@ -1,27 +1,27 @@
-// Package seglog is a durable log of indexed entries in segment files, together with the few facts that must
-// not be separated from it: the current term and vote, and the term of the newest truncation. It is the log
-// and stable store of one Raft group and knows nothing of Raft beyond these words. One log owns one directory
-// of a vfs.FS; that only one process uses it is the caller's business.
+// Package seglog is a durable log of indexed entries in segment files, together with the few facts that
+// must not be separated from it: the current term and vote, and the term of the newest truncation. It is
+// the log and stable store of one Raft group and knows nothing of Raft beyond these words. One log owns one
+// directory of a vfs.FS; that only one process uses it is the caller's business.
 //
 // # Promises
 //
-//   - Append, SetVote, SetTerm, TruncateSuffix, TruncatePrefix and Reset return nil only after what they wrote
-//     was synced. After any crash the log holds everything that was acknowledged, in order, and nothing that
-//     was truncated.
-//   - An append is one write and one data sync, unless it needs more than one segment. A crash leaves all of a
-//     batch or nothing of it. An append that was not acknowledged may be there after a crash; one over several
-//     segments may be there up to a segment boundary.
-//   - ErrNoSpace leaves the log as it was and usable. Room for segments is taken before anything is written.
-//     Votes and truncations may use the last 1/16 of a segment (at most 64 KiB), entries may not, so that they
-//     go through when there is no room for another segment.
+//   - Append, SetVote, SetTerm, TruncateSuffix, TruncatePrefix and Reset return nil only after what they
+//     wrote was synced. After any crash the log holds everything that was acknowledged, in order, and
+//     nothing that was truncated.
+//   - An append is one write and one data sync, unless it needs more than one segment. A crash leaves all
+//     of a batch or nothing of it. An append that was not acknowledged may be there after a crash; one over
+//     several segments may be there up to a segment boundary.
+//   - ErrNoSpace leaves the log as it was and usable. Room for segments is taken before anything is
+//     written. Votes and truncations may use the last 1/16 of a segment (at most 64 KiB), entries may not,
+//     so that they go through when there is no room for another segment.
 //   - An I/O error while writing or a failed sync ends the log: ErrFailed for ever, the process must stop.
-//   - Wrong or missing bytes that were once durable are reported as a *DamageError by Open, Check and Get, never
-//     served and never cut off. The one exception is the last unsealed batch, see "Torn or damaged".
+//   - Wrong or missing bytes that were once durable are reported as a *DamageError by Open, Check and Get,
+//     never served and never cut off. The one exception is the last unsealed batch, see "Torn or damaged".
 //
 // # Files
 //
-//	SEGMENTS                   the live segments, oldest first; replaced by temporary file, sync, rename, sync of
-//	                           the directory
+//	SEGMENTS                   the live segments, oldest first; replaced by temporary file, sync, rename,
+//	                           sync of the directory
 //	<20 decimal digits>.seg    a segment; live if listed, else a spare or one that is ready for use
 //	*.tmp                      unfinished; removed by Open
 //
@@ -46,14 +46,14 @@
 //	    24   32·n  per segment: number (8), use id (8), end (8), chain value at end (4), zero (4)
 //	24+32·n     4  checksum of all before
 //
-// The end of a listed segment is where its batches end; for the last one it is a lower bound: what was durable
-// when the list was written.
+// The end of a listed segment is where its batches end; for the last one it is a lower bound: what was
+// durable when the list was written.
 //
 // # Batches and records
 //
-// The batches of a segment follow each other from offset 64 on, each at a multiple of 8. A batch is what one
-// call wrote and synced. Checksums are chained: each starts from the one before, the first from the checksum
-// of the use id. Bytes of an earlier use of the file therefore never continue a chain.
+// The batches of a segment follow each other from offset 64 on, each at a multiple of 8. A batch is what
+// one call wrote and synced. Checksums are chained: each starts from the one before, the first from the
+// checksum of the use id. Bytes of an earlier use of the file therefore never continue a chain.
 //
 //	offset  bytes  batch header
 //	     0      8  use id of the segment
@@ -78,43 +78,44 @@
 //
 //	kind  record           body
 //	   1  entry            index (8), term (8), time in ns (8), Ext, Data
-//	   2  head             first and last index, last term, current term, voted term, truncation term (8 each),
-//	                       length of candidate and of payload (2 each), candidate, payload
+//	   2  head             first and last index, last term, current term, voted term, truncation term
+//	                       (8 each), length of candidate and of payload (2 each), candidate, payload
 //	   3  vote             current term (8), voted term (8), candidate
 //	   4  truncate-suffix  first dropped index (8), current term (8)
 //	   5  truncate-prefix  first kept index (8)
 //	   6  reset            current term (8)
 //	   7  payload          the caller's bytes; the only record of a seal
 //
-// A segment's first record, and only that one, is a head: what the records of earlier segments add up to. An
-// earlier segment is given back only after a later head is durable. A replay starts from the oldest head and
-// checks the later ones against what it has replayed.
+// A segment's first record, and only that one, is a head: what the records of earlier segments add up to.
+// An earlier segment is given back only after a later head is durable. A replay starts from the oldest head
+// and checks the later ones against what it has replayed.
 //
 // # Truncation
 //
 // Nothing is ever cut out of a file. A suffix truncation is a record; entries that come after it take the
-// dropped indexes again, in whatever segment is active. A prefix truncation is a record too; segments at the
-// front without live entries then leave the list and, after that is durable, become spares or are removed.
-// Append-only files keep the chain simple: it is the order of the bytes, truncated entries included.
+// dropped indexes again, in whatever segment is active. A prefix truncation is a record too; segments at
+// the front without live entries then leave the list and, after that is durable, become spares or are
+// removed. Append-only files keep the chain simple: it is the order of the bytes, truncated entries
+// included.
 //
 // # Rotation and re-use
 //
-// The next segment is prepared ahead, when the active one is half full, on a goroutine the log owns (or inside
-// the call that needs it, with Config.SyncPrepare). From scratch: all bytes written as zeros under a temporary
-// name, header, sync, rename, sync of the directory. From a spare: rename, new header, data sync, sync of the
-// directory; what it held is left, the new use id disowns it. After a crash both names of a re-used file may
-// exist; the number in its header tells which one is right, and a file under a wrong name is removed, never
-// written to. Segments get their use id here and enter the list before their first batch is written. So a
-// listed segment that is missing, is short or lacks its header is damage, and so is a list that does not know
-// a newer segment that holds a batch.
+// The next segment is prepared ahead, when the active one is half full, on a goroutine the log owns (or
+// inside the call that needs it, with Config.SyncPrepare). From scratch: all bytes written as zeros under a
+// temporary name, header, sync, rename, sync of the directory. From a spare: rename, new header, data sync,
+// sync of the directory; what it held is left, the new use id disowns it. After a crash both names of a
+// re-used file may exist; the number in its header tells which one is right, and a file under a wrong name
+// is removed, never written to. Segments get their use id here and enter the list before their first batch
+// is written. So a listed segment that is missing, is short or lacks its header is damage, and so is a list
+// that does not know a newer segment that holds a batch.
 //
 // # Seals
 //
 // A seal is a batch behind the last one that is written without a sync, when the log has been idle for
 // Config.SealAfter, by Seal and by Close (which does sync). The next batch is written over it: a seal only
 // vouches for what is before it until a batch does. It carries the caller's payload. A payload that changes
-// while the log is too busy for seals rides on a batch, at most every 50 ms; each head repeats it. Payloads have
-// no promise of durability.
+// while the log is too busy for seals rides on a batch, at most every 50 ms; each head repeats it. Payloads
+// have no promise of durability.
 //
 // # Torn or damaged
 //
@@ -122,17 +123,17 @@
 // invalid place proves that the place was valid once. When a batch does not verify:
 //
 //   - in a segment that is not the last listed one, or before the end that the list records: damage;
-//   - in the last segment, if anywhere between it and the end of the file (at multiples of 8) stands a batch
-//     header that verifies and bears this use id and its own offset, seals included: damage;
+//   - in the last segment, if anywhere between it and the end of the file (at multiples of 8) stands a
+//     batch header that verifies and bears this use id and its own offset, seals included: damage;
 //   - if a header verifies but continues another chain value: damage;
 //   - else it is a torn write: the log ends before it, Recovery says so, the next batch overwrites it.
 //
-// What is cut was therefore the last batch, and not sealed. The limit of this rule: damage that hits the last
-// batch after its sync and before a seal or another batch has reached the disk cannot be told from a torn
-// write; nor can damage that takes the last batch and all that follows it, nor an older copy of the last
-// segment alone. Marks held by other replicas are for these.
+// What is cut was therefore the last batch, and not sealed. The limit of this rule: damage that hits the
+// last batch after its sync and before a seal or another batch has reached the disk cannot be told from a
+// torn write; nor can damage that takes the last batch and all that follows it, nor an older copy of the
+// last segment alone. Marks held by other replicas are for these.
 //
-// Sectors that hold the end of one batch and the start of the next are written twice. Like every log that does
-// not pad to sectors, this one needs a disk that never loses the first half of a sector while it rewrites it
-// with the same bytes.
+// Sectors that hold the end of one batch and the start of the next are written twice. Like every log that
+// does not pad to sectors, this one needs a disk that never loses the first half of a sector while it
+// rewrites it with the same bytes.
 package seglog

@@ -135,12 +135,14 @@ func decodeList(file string, b []byte) ([]listEntry, error) {
 	for i := range entries {
 		p := b[listHeaderSize+i*listEntrySize:]
 		entries[i] = listEntry{
-			number: le.Uint64(p), use: le.Uint64(p[8:]), end: int64(le.Uint64(p[16:])), chain: le.Uint32(p[24:]),
+			number: le.Uint64(p), use: le.Uint64(p[8:]),
+			end: int64(le.Uint64(p[16:])), chain: le.Uint32(p[24:]),
 		}
 		bad := entries[i].number == 0 || entries[i].end < segmentHeaderSize ||
 			entries[i].end > MaxSegmentSize || (i > 0 && entries[i].number <= entries[i-1].number)
 		if bad {
-			return nil, damaged(file, int64(listHeaderSize+i*listEntrySize), "segment list entry is malformed")
+			at := int64(listHeaderSize + i*listEntrySize)
+			return nil, damaged(file, at, "segment list entry is malformed")
 		}
 	}
 	return entries, nil

@@ -15,7 +15,8 @@ const fuzzUse = 0x1122334455667788
 func fuzzBatch(kind batchKind) []byte {
 	var b batch
 	b.reset(0)
-	b.head(&head{first: 1, last: 9, lastTerm: 2, vote: vote{3, 3, []byte("b")}, truncTerm: 2, payload: []byte("p")})
+	v := vote{3, 3, []byte("b")}
+	b.head(&head{first: 1, last: 9, lastTerm: 2, vote: v, truncTerm: 2, payload: []byte("p")})
 	b.entry(&Entry{Index: 10, Term: 3, Type: 1, AppendedAt: 5, Ext: []byte("ext"), Data: []byte("data")})
 	b.vote(&vote{4, 4, []byte("c")})
 	b.numbers(recordSuffix, 10, 4)

@@ -194,7 +194,8 @@ func TestFullDiskWhileWriting(t *testing.T) {
 	wantContents(t, l, &contents{First: 1, Entries: run(1, 3, 1)})
 	must(t, l.Append(run(4, 4, 2)))
 	must(t, l.Close())
-	wantContents(t, mustOpen(t, testConfig(mem)), &contents{First: 1, Entries: append(run(1, 3, 1), run(4, 4, 2)...)})
+	want := &contents{First: 1, Entries: append(run(1, 3, 1), run(4, 4, 2)...)}
+	wantContents(t, mustOpen(t, testConfig(mem)), want)
 }
 
 // TestHalfWrittenAppendIsTakenBack: the list cannot be replaced for the second segment of one append.
@@ -238,7 +239,7 @@ func TestEveryFailedStep(t *testing.T) {
 	for _, cause := range []error{syscall.EIO, syscall.ENOSPC} {
 		t.Run(cause.Error(), func(t *testing.T) {
 			t.Parallel()
-			for at := 1; failAt(t, cause, at); at++ {
+			for at := 1; failAt(t, cause, at); at += thin {
 				if at > 5000 {
 					t.Fatal("the history does not end")
 				}

@@ -21,7 +21,7 @@ type Log struct {
 
 	// w is the writer's: one write at a time, from its first check to its last disk operation.
 	w struct {
-		sync.Mutex
+		mu      sync.Mutex
 		closed  bool
 		dirFile vfs.File
 		enc     batch
@@ -33,9 +33,9 @@ type Log struct {
 		payloadAt time.Duration
 	}
 
-	// mu guards what readers see. Only the holder of w changes it, except for the payload.
-	mu struct {
-		sync.RWMutex
+	// view is what readers see. Only the holder of w.mu changes it, except for the payload.
+	view struct {
+		mu     sync.RWMutex
 		st     state
 		tail   tail
 		closed bool
@@ -149,7 +149,7 @@ func (l *Log) settle(ld *loaded) error {
 		return fmt.Errorf("seglog: sync %s: %w", l.cfg.Dir, err)
 	}
 	for _, seg := range ld.st.segs {
-		l.pool.mu.number = max(l.pool.mu.number, seg.number)
+		l.pool.own.number = max(l.pool.own.number, seg.number)
 	}
 	for _, name := range ld.unlisted {
 		kept, err := l.pool.adopt(name)
@@ -194,12 +194,12 @@ func (l *Log) create(ld *loaded) error {
 }
 
 func (l *Log) adopt(ld *loaded) {
-	l.mu.st = ld.st
-	l.mu.tail = tail{budget: l.cfg.TailBytes}
+	l.view.st = ld.st
+	l.view.tail = tail{budget: l.cfg.TailBytes}
 	l.w.sealed = ld.end.sealed
 	if len(ld.st.payload) > 0 {
 		// A payload that only the seal holds must be written again when a batch overwrites the seal.
-		l.mu.version, l.w.inSeal = 1, 1
+		l.view.version, l.w.inSeal = 1, 1
 		if !ld.payloadSealed {
 			l.w.durable = 1
 		}
@@ -239,7 +239,8 @@ func (l *Log) preparer() {
 		switch {
 		case err == nil:
 		case isNoSpace(err):
-			l.cfg.Logger.Warn("no space to prepare the next log segment", zap.String("dir", l.cfg.Dir), zap.Error(err))
+			l.cfg.Logger.Warn("no space to prepare the next log segment", zap.String("dir", l.cfg.Dir),
+				zap.Error(err))
 		default:
 			_ = l.fail(err)
 		}
@@ -249,26 +250,26 @@ func (l *Log) preparer() {
 // Close seals, makes the seal durable and closes the files. Later calls return ErrClosed; a second Close
 // returns nil. After ErrFailed nothing is written.
 func (l *Log) Close() error {
-	l.w.Lock()
+	l.w.mu.Lock()
 	if l.w.closed {
-		l.w.Unlock()
+		l.w.mu.Unlock()
 		return nil
 	}
 	l.w.closed = true
 	close(l.stop)
-	l.w.Unlock()
+	l.w.mu.Unlock()
 	l.wg.Wait()
 
-	l.w.Lock()
-	defer l.w.Unlock()
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
 	var err error
 	if l.failed.Load() == nil {
 		err = l.sealDurably()
 	}
-	l.mu.Lock()
-	l.mu.closed = true
-	segs := l.mu.st.segs
-	l.mu.Unlock()
+	l.view.mu.Lock()
+	l.view.closed = true
+	segs := l.view.st.segs
+	l.view.mu.Unlock()
 	for _, seg := range segs {
 		seg.release()
 	}
@@ -286,40 +287,40 @@ func (l *Log) Recovery() Recovery {
 
 // FirstIndex returns the index of the oldest entry, 0 if the log is empty.
 func (l *Log) FirstIndex() uint64 {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.mu.st.first
+	l.view.mu.RLock()
+	defer l.view.mu.RUnlock()
+	return l.view.st.first
 }
 
 // LastIndex returns the index of the newest entry, 0 if the log is empty.
 func (l *Log) LastIndex() uint64 {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.mu.st.last
+	l.view.mu.RLock()
+	defer l.view.mu.RUnlock()
+	return l.view.st.last
 }
 
 // LastTerm returns the term of the newest entry, 0 if the log is empty.
 func (l *Log) LastTerm() uint64 {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.mu.st.lastTerm()
+	l.view.mu.RLock()
+	defer l.view.mu.RUnlock()
+	return l.view.st.lastTerm()
 }
 
 // Last returns the newest entry's index and term as one consistent pair, both 0 if the log is empty.
 func (l *Log) Last() (index, term uint64) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.mu.st.last, l.mu.st.lastTerm()
+	l.view.mu.RLock()
+	defer l.view.mu.RUnlock()
+	return l.view.st.last, l.view.st.lastTerm()
 }
 
 // Term returns the term of an entry without reading it, or ErrNotFound.
 func (l *Log) Term(index uint64) (uint64, error) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	if index == 0 || index < l.mu.st.first || index > l.mu.st.last {
-		return 0, fmt.Errorf("%w: %d of %d..%d", ErrNotFound, index, l.mu.st.first, l.mu.st.last)
+	l.view.mu.RLock()
+	defer l.view.mu.RUnlock()
+	if index == 0 || index < l.view.st.first || index > l.view.st.last {
+		return 0, fmt.Errorf("%w: %d of %d..%d", ErrNotFound, index, l.view.st.first, l.view.st.last)
 	}
-	return l.mu.st.termOf(index), nil
+	return l.view.st.termOf(index), nil
 }
 
 // MaxEntryBytes is the largest Ext plus Data that Append takes in one entry.
@@ -329,12 +330,14 @@ func (l *Log) MaxEntryBytes() int64 { return maxEntryBytes(l.cfg.SegmentSize) }
 func (l *Log) fail(cause error) error {
 	err := fmt.Errorf("%w: %w", ErrFailed, cause)
 	if l.failed.CompareAndSwap(nil, &err) {
-		l.cfg.Logger.Error("log failed, the process must stop", zap.String("dir", l.cfg.Dir), zap.Error(cause))
+		l.cfg.Logger.Error("log failed, the process must stop", zap.String("dir", l.cfg.Dir),
+			zap.Error(cause))
 	}
 	return *l.failed.Load()
 }
 
-// begin checks that the log takes writes and notes that one is in flight. The caller holds w and calls end.
+// begin checks that the log takes writes and notes that one is in flight. The caller holds w.mu and then
+// calls end.
 func (l *Log) begin() error {
 	if l.w.closed {
 		return ErrClosed

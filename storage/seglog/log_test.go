@@ -97,10 +97,13 @@ func TestRefusedAppends(t *testing.T) {
 		want    error
 		says    string
 	}{
-		"gap":            {run(11, 12, 2), ErrOutOfOrder, "entry 11 appended to a log that ends at 9"},
-		"again":          {run(9, 9, 2), ErrOutOfOrder, "entry 9 appended"},
-		"gap inside":     {[]Entry{entry(10, 2, ""), entry(12, 2, "")}, ErrOutOfOrder, "entry 12 follows 10"},
-		"one too large":  {big(0, limit+1), ErrTooLarge, fmt.Sprintf("has %d bytes, the limit is %d", limit+1, limit)},
+		"gap":        {run(11, 12, 2), ErrOutOfOrder, "entry 11 appended to a log that ends at 9"},
+		"again":      {run(9, 9, 2), ErrOutOfOrder, "entry 9 appended"},
+		"gap inside": {[]Entry{entry(10, 2, ""), entry(12, 2, "")}, ErrOutOfOrder, "entry 12 follows 10"},
+		"one too large": {
+			big(0, limit+1), ErrTooLarge,
+			fmt.Sprintf("has %d bytes, the limit is %d", limit+1, limit),
+		},
 		"ext too large":  {big(MaxExt+1, 0), ErrTooLarge, "has 65536 bytes, the limit is 65535"},
 		"both too large": {big(100, limit-99), ErrTooLarge, "the limit is"},
 	} {
@@ -117,7 +120,8 @@ func TestRefusedAppends(t *testing.T) {
 	}
 	must(t, l.Append(big(0, limit)))
 	must(t, l.Append([]Entry{{Index: 11, Term: 2, Ext: make([]byte, 100), Data: make([]byte, limit-100)}}))
-	if err := mustOpen(t, testConfig(vfs.NewMem())).Append([]Entry{entry(0, 1, "")}); !errors.Is(err, ErrOutOfOrder) {
+	l = mustOpen(t, testConfig(vfs.NewMem()))
+	if err := l.Append([]Entry{entry(0, 1, "")}); !errors.Is(err, ErrOutOfOrder) {
 		t.Errorf("index 0: %v", err)
 	}
 }
@@ -136,7 +140,7 @@ func TestLargestEntryBehindLargestHead(t *testing.T) {
 	if s := l.Stats(); s.Segments != 3 {
 		t.Errorf("%d segments", s.Segments)
 	}
-	if end := l.mu.st.active().end; end > testSegment-controlReserve(testSegment) {
+	if end := l.view.st.active().end; end > testSegment-controlReserve(testSegment) {
 		t.Errorf("the segment ends at %d, in the room for votes", end)
 	}
 	must(t, l.Close())
@@ -172,7 +176,7 @@ func TestConfigLimits(t *testing.T) {
 	}{
 		"no fs":             {func(c *Config) { c.FS = nil }, "FS is missing"},
 		"no dir":            {func(c *Config) { c.Dir = "" }, "Dir is empty"},
-		"segment too small": {func(c *Config) { c.SegmentSize = MinSegmentSize - 4096 }, "SegmentSize is 12288"},
+		"segment too small": {func(c *Config) { c.SegmentSize = 12288 }, "SegmentSize is 12288"},
 		"segment too large": {func(c *Config) { c.SegmentSize = MaxSegmentSize + 4096 }, "SegmentSize is"},
 		"segment odd":       {func(c *Config) { c.SegmentSize = MinSegmentSize + 1 }, "multiple of 4096"},
 		"seal after":        {func(c *Config) { c.SealAfter = -1 }, "SealAfter"},
@@ -184,29 +188,32 @@ func TestConfigLimits(t *testing.T) {
 		}
 	}
 	d := Config{}.defaults()
-	if d.SegmentSize != DefaultSegmentSize || d.TailBytes != DefaultTailBytes || d.Recycle != DefaultRecycle ||
-		d.SealAfter != 0 || d.Logger == nil {
+	if d.SegmentSize != DefaultSegmentSize || d.TailBytes != DefaultTailBytes ||
+		d.Recycle != DefaultRecycle || d.SealAfter != 0 || d.Logger == nil {
 		t.Errorf("defaults %+v", d)
 	}
 }
 
 func TestTruncationsAndReopen(t *testing.T) {
 	t.Parallel()
-	ten := func() []Entry { return run(1, 10, 1) }
+	type call = func(*Log) error
+	prefix := func(upTo uint64) call { return func(l *Log) error { return l.TruncatePrefix(upTo) } }
+	suffix := func(from uint64) call { return func(l *Log) error { return l.TruncateSuffix(from) } }
+	both := func(a, b call) call { return func(l *Log) error { return errors.Join(a(l), b(l)) } }
 	for name, tc := range map[string]struct {
-		do   func(*Log) error
+		do   call
 		want contents
 	}{
-		"prefix":           {func(l *Log) error { return l.TruncatePrefix(4) }, contents{First: 5, Entries: run(5, 10, 1)}},
-		"prefix below":     {func(l *Log) error { return l.TruncatePrefix(0) }, contents{First: 1, Entries: ten()}},
-		"prefix all":       {func(l *Log) error { return l.TruncatePrefix(10) }, contents{}},
-		"prefix beyond":    {func(l *Log) error { return l.TruncatePrefix(99) }, contents{}},
-		"suffix":           {func(l *Log) error { return l.TruncateSuffix(8) }, contents{First: 1, Entries: run(1, 7, 1), TruncTerm: 3}},
-		"suffix last":      {func(l *Log) error { return l.TruncateSuffix(10) }, contents{First: 1, Entries: run(1, 9, 1), TruncTerm: 3}},
-		"suffix beyond":    {func(l *Log) error { return l.TruncateSuffix(11) }, contents{First: 1, Entries: ten()}},
-		"suffix all":       {func(l *Log) error { return l.TruncateSuffix(1) }, contents{TruncTerm: 3}},
-		"reset":            {func(l *Log) error { return l.Reset() }, contents{TruncTerm: 3}},
-		"suffix of prefix": {func(l *Log) error { return errors.Join(l.TruncatePrefix(4), l.TruncateSuffix(2)) }, contents{TruncTerm: 3}},
+		"prefix":           {prefix(4), contents{First: 5, Entries: run(5, 10, 1)}},
+		"prefix below":     {prefix(0), contents{First: 1, Entries: run(1, 10, 1)}},
+		"prefix all":       {prefix(10), contents{}},
+		"prefix beyond":    {prefix(99), contents{}},
+		"suffix":           {suffix(8), contents{First: 1, Entries: run(1, 7, 1), TruncTerm: 3}},
+		"suffix last":      {suffix(10), contents{First: 1, Entries: run(1, 9, 1), TruncTerm: 3}},
+		"suffix beyond":    {suffix(11), contents{First: 1, Entries: run(1, 10, 1)}},
+		"suffix all":       {suffix(1), contents{TruncTerm: 3}},
+		"reset":            {(*Log).Reset, contents{TruncTerm: 3}},
+		"suffix of prefix": {both(prefix(4), suffix(2)), contents{TruncTerm: 3}},
 		"new suffix": {
 			func(l *Log) error { return errors.Join(l.TruncateSuffix(9), l.Append(run(9, 9, 3))) },
 			contents{First: 1, Entries: append(run(1, 8, 1), run(9, 9, 3)...), TruncTerm: 3},
@@ -220,7 +227,7 @@ func TestTruncationsAndReopen(t *testing.T) {
 			t.Parallel()
 			cfg := testConfig(vfs.NewMem())
 			l := mustOpen(t, cfg)
-			must(t, l.Append(ten()))
+			must(t, l.Append(run(1, 10, 1)))
 			must(t, l.SetVote(3, []byte("b")))
 			must(t, tc.do(l))
 			want := tc.want
@@ -345,7 +352,7 @@ func TestTailServesRecentEntries(t *testing.T) {
 	if s := l.Stats(); s.TailEntries != 10 || s.TailBytes != cfg.TailBytes {
 		t.Errorf("tail holds %d entries, %d bytes", s.TailEntries, s.TailBytes)
 	}
-	get := func(i uint64, tail, disk uint64) {
+	get := func(i, tail, disk uint64) {
 		t.Helper()
 		var e Entry
 		must(t, l.Get(i, &e))
@@ -653,7 +660,9 @@ func TestDump(t *testing.T) {
 	cfg := testConfig(vfs.NewMem())
 	l := mustOpen(t, cfg)
 	must(t, l.SetVote(2, []byte("b")))
-	must(t, l.Append([]Entry{{Index: 5, Term: 2, Type: 3, AppendedAt: 1e9, Ext: []byte("x"), Data: []byte("data")}}))
+	must(t, l.Append([]Entry{
+		{Index: 5, Term: 2, Type: 3, AppendedAt: 1e9, Ext: []byte("x"), Data: []byte("data")},
+	}))
 	must(t, l.Append(run(6, 7, 2)))
 	must(t, l.TruncatePrefix(5))
 	must(t, l.TruncateSuffix(7))
@@ -715,11 +724,11 @@ func TestCheckReportsWhatItRead(t *testing.T) {
 	use := r.Segments[0].Use
 	want := Report{
 		Segments: []SegmentReport{{
-			File: "data/log/" + segmentName(1), Number: 1, Use: use, Size: testSegment, End: l.mu.st.active().end,
-			Batches: 3, Entries: 2,
+			File: "data/log/" + segmentName(1), Number: 1, Use: use, Size: testSegment,
+			End: l.view.st.active().end, Batches: 3, Entries: 2,
 		}},
-		FirstIndex: 1, LastIndex: 1, LastTerm: 2, Term: 2, VotedTerm: 2, Candidate: []byte("b"), TruncationTerm: 2,
-		SealPayload: []byte("pay"), Sealed: true,
+		FirstIndex: 1, LastIndex: 1, LastTerm: 2, Term: 2, VotedTerm: 2, Candidate: []byte("b"),
+		TruncationTerm: 2, SealPayload: []byte("pay"), Sealed: true,
 	}
 	if d := cmp.Diff(want, r); d != "" || use == 0 {
 		t.Errorf("(-want +got)\n%s", d)

@@ -29,8 +29,8 @@ type pool struct {
 	// dirFile is the pool's own handle: a vfs.File wants one sync at a time and the writer has another.
 	dirFile vfs.File
 
-	mu struct {
-		sync.Mutex
+	own struct {
+		mu sync.Mutex
 		// number is the newest segment number ever used.
 		number uint64
 		// spares are dropped segments, by number; nobody reads or lists them.
@@ -53,12 +53,12 @@ func newPool(cfg *Config) (*pool, error) {
 }
 
 func (p *pool) close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, seg := range p.mu.ready {
+	p.own.mu.Lock()
+	defer p.own.mu.Unlock()
+	for _, seg := range p.own.ready {
 		seg.release()
 	}
-	p.mu.ready = nil
+	p.own.ready = nil
 	_ = p.dirFile.Close()
 }
 
@@ -82,40 +82,40 @@ func (p *pool) take() (*segment, error) {
 // claim returns a ready segment, or the running preparation to wait for, or neither: then the caller prepares
 // and must call done.
 func (p *pool) claim() (*segment, <-chan struct{}) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.mu.ready) > 0 {
-		seg := p.mu.ready[0]
-		p.mu.ready = p.mu.ready[1:]
+	p.own.mu.Lock()
+	defer p.own.mu.Unlock()
+	if len(p.own.ready) > 0 {
+		seg := p.own.ready[0]
+		p.own.ready = p.own.ready[1:]
 		return seg, nil
 	}
-	if p.mu.busy != nil {
-		return nil, p.mu.busy
+	if p.own.busy != nil {
+		return nil, p.own.busy
 	}
-	p.mu.busy = make(chan struct{})
+	p.own.busy = make(chan struct{})
 	return nil, nil
 }
 
 // wants tells whether prepareAhead would do something.
 func (p *pool) wants() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.own.mu.Lock()
+	defer p.own.mu.Unlock()
 	return p.wantsLocked()
 }
 
 func (p *pool) wantsLocked() bool {
-	return len(p.mu.ready) == 0 && p.mu.busy == nil &&
-		(p.mu.failed.IsZero() || time.Since(p.mu.failed) >= prepareRetry)
+	return len(p.own.ready) == 0 && p.own.busy == nil &&
+		(p.own.failed.IsZero() || time.Since(p.own.failed) >= prepareRetry)
 }
 
 // prepareAhead makes one segment ready unless there is one, or a preparation runs or has just failed.
 func (p *pool) prepareAhead() error {
-	p.mu.Lock()
+	p.own.mu.Lock()
 	wanted := p.wantsLocked()
 	if wanted {
-		p.mu.busy = make(chan struct{})
+		p.own.busy = make(chan struct{})
 	}
-	p.mu.Unlock()
+	p.own.mu.Unlock()
 	if !wanted {
 		return nil
 	}
@@ -125,35 +125,35 @@ func (p *pool) prepareAhead() error {
 }
 
 func (p *pool) done(ready *segment, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	close(p.mu.busy)
-	p.mu.busy = nil
-	p.mu.failed = time.Time{}
+	p.own.mu.Lock()
+	defer p.own.mu.Unlock()
+	close(p.own.busy)
+	p.own.busy = nil
+	p.own.failed = time.Time{}
 	if err != nil {
-		p.mu.failed = time.Now()
+		p.own.failed = time.Now()
 	}
 	if ready != nil {
-		p.mu.ready = append(p.mu.ready, ready)
+		p.own.ready = append(p.own.ready, ready)
 	}
 }
 
 // giveBack returns a taken segment that was not used. Segments are given back newest first.
 func (p *pool) giveBack(seg *segment) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.mu.ready = append([]*segment{seg}, p.mu.ready...)
+	p.own.mu.Lock()
+	defer p.own.mu.Unlock()
+	p.own.ready = append([]*segment{seg}, p.own.ready...)
 }
 
 // recycle takes over a segment that is no longer listed. readers says that somebody still reads the file.
 func (p *pool) recycle(seg *segment) error {
 	unread := seg.release()
-	p.mu.Lock()
-	keep := unread && seg.size == p.size && len(p.mu.spares) < p.keep
+	p.own.mu.Lock()
+	keep := unread && seg.size == p.size && len(p.own.spares) < p.keep
 	if keep {
-		p.mu.spares = append(p.mu.spares, seg.number)
+		p.own.spares = append(p.own.spares, seg.number)
 	}
-	p.mu.Unlock()
+	p.own.mu.Unlock()
 	if keep {
 		return nil
 	}
@@ -166,9 +166,9 @@ func (p *pool) recycle(seg *segment) error {
 func (p *pool) adopt(name string) (kept bool, err error) {
 	number, ok := segmentNumber(name)
 	full := p.fs.PathJoin(p.dir, name)
-	p.mu.number = max(p.mu.number, number)
-	if ok && len(p.mu.spares) < p.keep && p.reusable(full, number) {
-		p.mu.spares = append(p.mu.spares, number)
+	p.own.number = max(p.own.number, number)
+	if ok && len(p.own.spares) < p.keep && p.reusable(full, number) {
+		p.own.spares = append(p.own.spares, number)
 		return true, nil
 	}
 	return false, p.fs.Remove(full)
@@ -189,15 +189,15 @@ func (p *pool) reusable(name string, number uint64) bool {
 }
 
 func (p *pool) build() (*segment, error) {
-	p.mu.Lock()
-	p.mu.number++
-	h := segmentHeader{number: p.mu.number, use: newUse(), size: p.size}
+	p.own.mu.Lock()
+	p.own.number++
+	h := segmentHeader{number: p.own.number, use: newUse(), size: p.size}
 	var spare uint64
-	if n := len(p.mu.spares); n > 0 {
-		spare = p.mu.spares[n-1]
-		p.mu.spares = p.mu.spares[:n-1]
+	if n := len(p.own.spares); n > 0 {
+		spare = p.own.spares[n-1]
+		p.own.spares = p.own.spares[:n-1]
 	}
-	p.mu.Unlock()
+	p.own.mu.Unlock()
 	seg, err := p.make(h, spare)
 	if err != nil && isNoSpace(err) {
 		return nil, noSpace("prepare "+segmentName(h.number), err)
@@ -211,7 +211,8 @@ func (p *pool) build() (*segment, error) {
 // newUse returns a use id; 0 is what zeroed bytes say.
 func newUse() uint64 {
 	for {
-		if use := rand.Uint64(); use != 0 {
+		// Unique is all it has to be; nobody gains from guessing it.
+		if use := rand.Uint64(); use != 0 { //nolint:gosec // no secret
 			return use
 		}
 	}

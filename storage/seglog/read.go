@@ -16,24 +16,24 @@ const maxPooledBuffer = 2 << 20
 // It returns ErrNotFound outside [FirstIndex, LastIndex] and a *DamageError if the entry does not verify. The
 // slices in e may be shared with the log and must not be changed.
 func (l *Log) Get(index uint64, e *Entry) error {
-	l.mu.RLock()
-	if l.mu.closed {
-		l.mu.RUnlock()
+	l.view.mu.RLock()
+	if l.view.closed {
+		l.view.mu.RUnlock()
 		return ErrClosed
 	}
-	if l.mu.tail.get(index, e) {
-		l.mu.RUnlock()
+	if l.view.tail.get(index, e) {
+		l.view.mu.RUnlock()
 		l.counters.tailReads.Add(1)
 		return nil
 	}
-	if index == 0 || index < l.mu.st.first || index > l.mu.st.last {
-		err := fmt.Errorf("%w: %d of %d..%d", ErrNotFound, index, l.mu.st.first, l.mu.st.last)
-		l.mu.RUnlock()
+	if index == 0 || index < l.view.st.first || index > l.view.st.last {
+		err := fmt.Errorf("%w: %d of %d..%d", ErrNotFound, index, l.view.st.first, l.view.st.last)
+		l.view.mu.RUnlock()
 		return err
 	}
-	seg, from, to := l.mu.st.locate(index)
+	seg, from, to := l.view.st.locate(index)
 	seg.refs.Add(1)
-	l.mu.RUnlock()
+	l.view.mu.RUnlock()
 	defer seg.release()
 	l.counters.diskReads.Add(1)
 	return readEntry(seg, &l.buffers, span{from: from, to: to, index: index}, e)
@@ -105,9 +105,9 @@ func readInto(seg *segment, buf *[]byte, off, n int64) error {
 // OldestTime returns the time of the oldest entry, the zero time if the log is empty. It reads the entry from
 // disk the first time, so that it can fail like Get.
 func (l *Log) OldestTime() (time.Time, error) {
-	l.mu.RLock()
-	first, cached, at, cuts := l.mu.st.first, l.mu.oldestOf, l.mu.oldest, l.mu.cuts
-	l.mu.RUnlock()
+	l.view.mu.RLock()
+	first, cached, at, cuts := l.view.st.first, l.view.oldestOf, l.view.oldest, l.view.cuts
+	l.view.mu.RUnlock()
 	if first == 0 {
 		return time.Time{}, nil
 	}
@@ -117,18 +117,18 @@ func (l *Log) OldestTime() (time.Time, error) {
 			return time.Time{}, err
 		}
 		at = e.AppendedAt
-		l.mu.Lock()
-		if l.mu.cuts == cuts {
-			l.mu.oldestOf, l.mu.oldest = first, at
+		l.view.mu.Lock()
+		if l.view.cuts == cuts {
+			l.view.oldestOf, l.view.oldest = first, at
 		}
-		l.mu.Unlock()
+		l.view.mu.Unlock()
 	}
 	return time.Unix(0, at), nil
 }
 
 // Bytes returns what the segments hold from their first live entry on, in bytes on disk.
 func (l *Log) Bytes() int64 {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.mu.st.bytes()
+	l.view.mu.RLock()
+	defer l.view.mu.RUnlock()
+	return l.view.st.bytes()
 }

@@ -349,7 +349,8 @@ func (r *record) vote() (vote, error) {
 		return vote{}, errBody
 	}
 	return vote{
-		term: le.Uint64(r.body), votedTerm: le.Uint64(r.body[8:]), candidate: slices.Clone(r.body[voteFixed:]),
+		term: le.Uint64(r.body), votedTerm: le.Uint64(r.body[8:]),
+		candidate: slices.Clone(r.body[voteFixed:]),
 	}, nil
 }
 

@@ -62,7 +62,8 @@ func load(fs vfs.FS, dir string, watch loadWatcher) (*loaded, error) {
 		return l.out, l.noRecordsIn(l.out.unlisted, 0, "segment list is missing while %s holds records")
 	}
 	newest := list[len(list)-1].number
-	if err := l.noRecordsIn(l.out.unlisted, newest, "segment list is older than %s, which holds records"); err != nil {
+	err = l.noRecordsIn(l.out.unlisted, newest, "segment list is older than %s, which holds records")
+	if err != nil {
 		return l.out, err
 	}
 	for i, e := range list {
@@ -198,8 +199,11 @@ func (l *loader) segment(e listEntry, last bool) error {
 // apply replays one batch.
 func (l *loader) apply(seg *segment, h batchHeader, recs []record) error {
 	for i := range recs {
-		first := h.offset == segmentHeaderSize && i == 0
-		if err := l.record(seg, h, &recs[i], first); err != nil {
+		err := errHeadFirst
+		if first := h.offset == segmentHeaderSize && i == 0; (recs[i].kind == recordHead) == first {
+			err = l.record(seg, h, &recs[i])
+		}
+		if err != nil {
 			return damaged(seg.name, h.offset+batchHeaderSize+recs[i].at, "%v record: %v", recs[i].kind, err)
 		}
 	}
@@ -213,12 +217,8 @@ var (
 	errKind       = errors.New("unknown kind")
 )
 
-//nolint:cyclop // one case a record kind
-func (l *loader) record(seg *segment, h batchHeader, rec *record, first bool) error {
+func (l *loader) record(seg *segment, h batchHeader, rec *record) error {
 	st := &l.out.st
-	if (rec.kind == recordHead) != first {
-		return errHeadFirst
-	}
 	switch rec.kind {
 	case recordEntry:
 		e, err := rec.entry()

@@ -61,24 +61,22 @@ func fileSize(f vfs.File, name string) (int64, error) {
 
 func (s *scanner) run() (scanResult, error) {
 	for {
-		if s.pos == s.listed.end {
-			if s.chain != s.listed.chain {
-				return scanResult{}, damaged(s.win.name, s.pos, "content differs from what the segment list recorded")
-			}
-			if !s.last {
-				return scanResult{end: s.pos, chain: s.chain}, nil
-			}
+		if s.pos == s.listed.end && s.chain != s.listed.chain {
+			return scanResult{}, s.unlike()
+		}
+		if s.pos == s.listed.end && !s.last {
+			return scanResult{end: s.pos, chain: s.chain}, nil
 		}
 		h, chain, err := s.batch()
 		if err != nil {
 			return s.invalid(h, err)
 		}
 		if h.prev != s.chain {
-			return scanResult{}, damaged(s.win.name, s.pos, "intact batch does not continue the one before it")
+			return scanResult{}, damaged(s.win.name, s.pos, "intact batch does not continue its predecessor")
 		}
 		next := alignUp(s.pos + batchHeaderSize + h.length)
 		if s.pos < s.listed.end && (next > s.listed.end || h.kind == batchSeal) {
-			return scanResult{}, damaged(s.win.name, s.pos, "content differs from what the segment list recorded")
+			return scanResult{}, s.unlike()
 		}
 		if err := s.visit(h, s.recs); err != nil {
 			return scanResult{}, err
@@ -88,6 +86,10 @@ func (s *scanner) run() (scanResult, error) {
 		}
 		s.pos, s.chain = next, chain
 	}
+}
+
+func (s *scanner) unlike() error {
+	return damaged(s.win.name, s.pos, "content differs from what the segment list recorded")
 }
 
 // batch decodes the batch at pos into recs and returns the chain value after it. The header is returned even
@@ -187,7 +189,9 @@ func (s *scanner) laterBatch() (at int64, found bool, err error) {
 
 // isFormat tells what the bytes say from what the file system says.
 func isFormat(err error) bool {
-	for _, e := range []error{errShort, errUse, errOffset, errHeaderCRC, errRecordCRC, errShape, errBody, errPadding} {
+	for _, e := range []error{
+		errShort, errUse, errOffset, errHeaderCRC, errRecordCRC, errShape, errBody, errPadding,
+	} {
 		if errors.Is(err, e) {
 			return true
 		}

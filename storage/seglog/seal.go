@@ -11,28 +11,29 @@ import (
 // itself and promises nothing about when the payload is durable.
 func (l *Log) SetSealPayload(payload []byte) error {
 	if len(payload) > MaxSealPayload {
-		return fmt.Errorf("%w: seal payload has %d bytes, the limit is %d", ErrTooLarge, len(payload), MaxSealPayload)
+		return fmt.Errorf("%w: seal payload has %d bytes, the limit is %d",
+			ErrTooLarge, len(payload), MaxSealPayload)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mu.st.payload = slices.Clone(payload)
-	l.mu.version++
+	l.view.mu.Lock()
+	defer l.view.mu.Unlock()
+	l.view.st.payload = slices.Clone(payload)
+	l.view.version++
 	return nil
 }
 
 // SealPayload returns the payload last set, or else the newest one that Open found. nil if there is none.
 func (l *Log) SealPayload() []byte {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return slices.Clone(l.mu.st.payload)
+	l.view.mu.RLock()
+	defer l.view.mu.RUnlock()
+	return slices.Clone(l.view.st.payload)
 }
 
 // Seal writes a seal behind the last batch, without a sync of its own: once the seal has reached the disk,
 // damage in the last batch is told from a torn write. A torn seal only leaves the batch unsealed. The next
 // batch overwrites the seal. Sealing again writes only if the payload has changed.
 func (l *Log) Seal() error {
-	l.w.Lock()
-	defer l.w.Unlock()
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
 	return l.seal()
 }
 
@@ -45,10 +46,10 @@ func (l *Log) seal() error {
 }
 
 func (l *Log) writeSeal() error {
-	seg := l.mu.st.active()
-	l.mu.RLock()
-	payload, version := l.mu.st.payload, l.mu.version
-	l.mu.RUnlock()
+	seg := l.view.st.active()
+	l.view.mu.RLock()
+	payload, version := l.view.st.payload, l.view.version
+	l.view.mu.RUnlock()
 	if seg.end == segmentHeaderSize || l.w.sealed && l.w.inSeal == version {
 		return nil
 	}
@@ -76,7 +77,7 @@ func (l *Log) sealDurably() error {
 	if err := l.writeSeal(); err != nil {
 		return err
 	}
-	return l.sync(l.mu.st.active())
+	return l.sync(l.view.st.active())
 }
 
 // sealer seals when nothing was written for SealAfter. It ends when stop is closed.
@@ -102,8 +103,8 @@ func (l *Log) sealer() {
 
 // sealIfIdle seals and returns 0, or returns how long to wait before it can be time.
 func (l *Log) sealIfIdle() time.Duration {
-	l.w.Lock()
-	defer l.w.Unlock()
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
 	idle := l.elapsed() - time.Duration(l.written.Load())
 	if idle < l.cfg.SealAfter {
 		return l.cfg.SealAfter - idle

@@ -11,7 +11,7 @@ import (
 )
 
 // segment is one segment file in use. number, use, size, name and file never change. Of the rest, end, chain
-// and the extent are written by the log's writer under Log.mu and read under Log.mu.
+// and the extent are written by the log's writer under Log.view.mu and read under Log.view.mu.
 type segment struct {
 	segmentHeader
 

@@ -32,7 +32,8 @@ type Stats struct {
 	TailBytes   int64
 	// Entries, Batches, BatchBytes and Seals were written, Rotations happened.
 	Entries, Batches, BatchBytes, Seals, Rotations uint64
-	// Syncs is the number of data syncs of segments; LastSync, MaxSync and SyncTime (the sum) their durations.
+	// Syncs is the number of data syncs of segments; LastSync, MaxSync and SyncTime (the sum) are their
+	// durations.
 	Syncs                       uint64
 	LastSync, MaxSync, SyncTime time.Duration
 	// TailReads and DiskReads are Gets by where the entry came from.
@@ -54,16 +55,16 @@ func (l *Log) Stats() Stats {
 	if err := l.failed.Load(); err != nil {
 		s.Failed = *err
 	}
-	l.mu.RLock()
-	s.Segments, s.LiveBytes = len(l.mu.st.segs), l.mu.st.bytes()
-	s.TailEntries, s.TailBytes = l.mu.tail.count, l.mu.tail.bytes
-	for _, seg := range l.mu.st.segs {
+	l.view.mu.RLock()
+	s.Segments, s.LiveBytes = len(l.view.st.segs), l.view.st.bytes()
+	s.TailEntries, s.TailBytes = l.view.tail.count, l.view.tail.bytes
+	for _, seg := range l.view.st.segs {
 		s.DiskBytes += seg.size
 	}
-	l.mu.RUnlock()
-	l.pool.mu.Lock()
-	s.Spares, s.Ready = len(l.pool.mu.spares), len(l.pool.mu.ready)
-	l.pool.mu.Unlock()
+	l.view.mu.RUnlock()
+	l.pool.own.mu.Lock()
+	s.Spares, s.Ready = len(l.pool.own.spares), len(l.pool.own.ready)
+	l.pool.own.mu.Unlock()
 	s.DiskBytes += int64(s.Spares+s.Ready) * l.cfg.SegmentSize
 	return s
 }

@@ -10,7 +10,8 @@ import (
 // it. A term below the current one is refused with ErrOutOfOrder. Storing what is stored writes nothing.
 func (l *Log) SetVote(term uint64, candidate []byte) error {
 	if len(candidate) > MaxCandidate {
-		return fmt.Errorf("%w: candidate has %d bytes, the limit is %d", ErrTooLarge, len(candidate), MaxCandidate)
+		return fmt.Errorf("%w: candidate has %d bytes, the limit is %d",
+			ErrTooLarge, len(candidate), MaxCandidate)
 	}
 	return l.setVote(func(vote) vote {
 		return vote{term: term, votedTerm: term, candidate: slices.Clone(candidate)}
@@ -27,13 +28,13 @@ func (l *Log) SetTerm(term uint64) error {
 }
 
 func (l *Log) setVote(change func(vote) vote) error {
-	l.w.Lock()
-	defer l.w.Unlock()
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
 	if err := l.begin(); err != nil {
 		return err
 	}
 	defer l.end()
-	old := l.mu.st.vote
+	old := l.view.st.vote
 	v := change(old)
 	if v.term < old.term {
 		return fmt.Errorf("%w: term %d after term %d", ErrOutOfOrder, v.term, old.term)
@@ -46,8 +47,8 @@ func (l *Log) setVote(change func(vote) vote) error {
 
 // Vote returns the current term, and the term and candidate of the last vote (0 and nil before the first).
 func (l *Log) Vote() (term, votedTerm uint64, candidate []byte) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	v := l.mu.st.vote
+	l.view.mu.RLock()
+	defer l.view.mu.RUnlock()
+	v := l.view.st.vote
 	return v.term, v.votedTerm, slices.Clone(v.candidate)
 }

@@ -2,6 +2,7 @@ package seglog
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -24,8 +25,8 @@ func (l *Log) Append(entries []Entry) error {
 	if len(entries) == 0 {
 		return nil
 	}
-	l.w.Lock()
-	defer l.w.Unlock()
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
 	if err := l.begin(); err != nil {
 		return err
 	}
@@ -34,7 +35,7 @@ func (l *Log) Append(entries []Entry) error {
 	if err != nil {
 		return err
 	}
-	active := l.mu.st.active()
+	active := l.view.st.active()
 	l.openBatch(room, true)
 	if active.end+l.w.enc.size()+room <= active.size-controlReserve(active.size) {
 		return l.appendTo(active, entries)
@@ -44,16 +45,18 @@ func (l *Log) Append(entries []Entry) error {
 
 // admit checks the entries and returns what their records take.
 func (l *Log) admit(entries []Entry) (int64, error) {
-	st := &l.mu.st // only the holder of w changes it
+	st := &l.view.st // only the holder of w.mu changes it
 	var room int64
 	limit := maxEntryBytes(l.cfg.SegmentSize)
 	for i := range entries {
 		e := &entries[i]
 		if i == 0 && !st.follows(e.Index) {
-			return 0, fmt.Errorf("%w: entry %d appended to a log that ends at %d", ErrOutOfOrder, e.Index, st.last)
+			return 0, fmt.Errorf("%w: entry %d appended to a log that ends at %d",
+				ErrOutOfOrder, e.Index, st.last)
 		}
 		if i > 0 && e.Index != entries[i-1].Index+1 {
-			return 0, fmt.Errorf("%w: entry %d follows %d in one append", ErrOutOfOrder, e.Index, entries[i-1].Index)
+			return 0, fmt.Errorf("%w: entry %d follows %d in one append",
+				ErrOutOfOrder, e.Index, entries[i-1].Index)
 		}
 		if len(e.Ext) > MaxExt {
 			return 0, fmt.Errorf("%w: extension of entry %d has %d bytes, the limit is %d",
@@ -80,7 +83,7 @@ func (l *Log) appendTo(seg *segment, entries []Entry) error {
 		for i := range entries {
 			e := &entries[i]
 			st.push(seg, e.Index, e.Term, at)
-			l.mu.tail.push(e)
+			l.view.tail.push(e)
 			at += e.recordSize()
 		}
 	}); err != nil {
@@ -104,7 +107,7 @@ func (l *Log) appendFresh(entries []Entry) error {
 	if err != nil {
 		return err
 	}
-	before := l.mu.st.last
+	before := l.view.st.last
 	for i, piece := range pieces {
 		if err = l.rotate(fresh[i]); err != nil {
 			l.giveBack(fresh[i:])
@@ -116,7 +119,7 @@ func (l *Log) appendFresh(entries []Entry) error {
 			break
 		}
 	}
-	if err != nil && l.mu.st.last != before && l.failed.Load() == nil {
+	if err != nil && l.view.st.last != before && l.failed.Load() == nil {
 		return l.undo(before, err)
 	}
 	return err
@@ -125,9 +128,9 @@ func (l *Log) appendFresh(entries []Entry) error {
 // undo takes back the pieces of an append that ran out of space half-way. It is no truncation by a later
 // leader, so it leaves the truncation term alone.
 func (l *Log) undo(before uint64, cause error) error {
-	from, term := before+1, l.mu.st.truncTerm
+	from, term := before+1, l.view.st.truncTerm
 	if before == 0 {
-		from = l.mu.st.first
+		from = l.view.st.first
 	}
 	if err := l.control(func(b *batch) { b.numbers(recordSuffix, from, term) }, func(st *state) {
 		st.truncateSuffix(from, term)
@@ -179,20 +182,20 @@ func (l *Log) takeSegments(n int) ([]*segment, error) {
 }
 
 func (l *Log) giveBack(segs []*segment) {
-	for i := len(segs) - 1; i >= 0; i-- {
-		l.pool.giveBack(segs[i])
+	for _, seg := range slices.Backward(segs) {
+		l.pool.giveBack(seg)
 	}
 }
 
 // rotate makes seg the active segment: it is in the durable list before its first batch is written.
 func (l *Log) rotate(seg *segment) error {
-	segs := append(l.mu.st.segs[:len(l.mu.st.segs):len(l.mu.st.segs)], seg)
+	segs := slices.Concat(l.view.st.segs, []*segment{seg})
 	if err := l.replaceList(segs); err != nil {
 		return err
 	}
-	l.mu.Lock()
-	l.mu.st.segs = segs
-	l.mu.Unlock()
+	l.view.mu.Lock()
+	l.view.st.segs = segs
+	l.view.mu.Unlock()
 	l.w.sealed = false
 	l.counters.rotations.Add(1)
 	l.cfg.Logger.Debug("log rotated", zap.String("file", seg.name), zap.Int("segments", len(segs)))
@@ -222,12 +225,12 @@ func (l *Log) openBatch(room int64, payload bool) {
 	if cap(b.buf) > maxKeptBuffer {
 		b.buf = nil
 	}
-	l.mu.RLock()
-	hd, version := l.mu.st.head(), l.mu.version
-	l.mu.RUnlock()
+	l.view.mu.RLock()
+	hd, version := l.view.st.head(), l.view.version
+	l.view.mu.RUnlock()
 	b.version = 0
 	switch {
-	case l.mu.st.active().end == segmentHeaderSize:
+	case l.view.st.active().end == segmentHeaderSize:
 		b.reset(room + maxHeadRecord)
 		b.head(&hd)
 		b.version = version
@@ -259,10 +262,10 @@ func (l *Log) writeBatch(seg *segment, publish func(*state)) error {
 	if b.version != 0 {
 		l.w.durable, l.w.payloadAt = b.version, l.elapsed()
 	}
-	l.mu.Lock()
+	l.view.mu.Lock()
 	seg.end, seg.chain = seg.end+int64(len(buf)), chain
-	publish(&l.mu.st)
-	l.mu.Unlock()
+	publish(&l.view.st)
+	l.view.mu.Unlock()
 	l.written.Store(int64(l.elapsed()))
 	select {
 	case l.wake <- struct{}{}:
@@ -299,7 +302,7 @@ func (l *Log) sync(seg *segment) error {
 
 // control writes one record that is not an entry; it may use the room that entries must leave.
 func (l *Log) control(encode func(*batch), publish func(*state)) error {
-	seg := l.mu.st.active()
+	seg := l.view.st.active()
 	l.openBatch(maxHeadRecord, false)
 	encode(&l.w.enc)
 	if seg.end+l.w.enc.size() > seg.size {
