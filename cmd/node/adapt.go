@@ -3,11 +3,9 @@ package node
 import (
 	"context"
 	"errors"
-	"net"
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"go.uber.org/zap"
 
 	"github.com/holdfast-mq/holdfast/ingress"
@@ -161,29 +159,14 @@ const connectTimeout = 10 * time.Second
 
 // Conn implements ingress.Hub.
 func (h natsHub) Conn(account string) (ingress.Conn, error) {
-	url, options, err := h.hub.ConnectClient(account)
+	access, err := h.hub.Client(account)
 	if err != nil {
 		return nil, err
 	}
-	o := nats.GetDefaultOptions()
-	o.Url = url
-	for _, opt := range options {
-		if err := opt(&o); err != nil {
-			return nil, err
-		}
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout) //nolint:forbidigo // bounded here
 	defer cancel()
-	addr := h.hub.ClientAddr()
 	c, err := conn.Open(ctx, conn.Config{
-		Dial: func(ctx context.Context) (net.Conn, error) {
-			if o.InProcessServer != nil {
-				return o.InProcessServer.InProcessConn()
-			}
-			var d net.Dialer
-			return d.DialContext(ctx, "tcp", addr)
-		},
-		User: o.User, Password: o.Password, Token: o.Token,
+		Dial: access.Dial, User: access.User, Password: access.Password,
 		Name: "holdfast/" + h.node + "/" + account, Logger: h.log,
 	})
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -134,6 +133,7 @@ func holds(st replication.Status, server string) bool {
 // the groups that this node leads there.
 func (n *Node) control(ctx context.Context) {
 	n.every(ctx, membershipTick, func() bool {
+		n.fixedRoutes()
 		nodes := n.gather()
 		if n.meta.Leading() {
 			if err := n.decide(ctx, nodes); err != nil && ctx.Err() == nil {
@@ -368,125 +368,4 @@ func (n *Node) watchLink(ctx context.Context) {
 		}
 		return true
 	})
-}
-
-// isMember answers callMember.
-func (n *Node) isMember(_ context.Context, _ string, _ uint32, payload []byte) ([]byte, error) {
-	if !n.meta.Leading() {
-		return nil, fmt.Errorf("%w: of group 0", record.ErrNotLeader)
-	}
-	answer := "out"
-	for _, g := range n.host.Groups() {
-		row, _, err := replication.Row[replication.GroupRow](n.host.Meta(), replication.GroupKey(g.ID()))
-		if err != nil {
-			return nil, err
-		}
-		if slices.ContainsFunc(row.Members, func(m replication.Member) bool { return m.Server == string(payload) }) {
-			answer = "in"
-		}
-	}
-	return []byte(answer), nil
-}
-
-// leave takes this node out of the cluster for good: leadership handed over, out of
-// every group, then goodbye in gossip. The process should stop after it.
-func (n *Node) leave(ctx context.Context) error {
-	if err := n.removeNode(ctx, n.cfg.NodeID); err != nil {
-		return err
-	}
-	n.handOverAll(ctx)
-	self := n.host.Group(replication.Metadata).Server()
-	out := false
-	n.every(ctx, membershipTick, func() bool {
-		leader := n.host.Group(replication.Metadata).Status().Leader
-		if leader == "" || leader == n.cfg.NodeID {
-			n.handOverAll(ctx)
-			return true
-		}
-		call, cancel := context.WithTimeout(ctx, changeTimeout)
-		defer cancel()
-		b, err := n.host.Transport().Call(call, leader, replication.Metadata, callMember, []byte(self))
-		out = err == nil && string(b) == "out"
-		return !out
-	})
-	if !out {
-		return fmt.Errorf("still a member: %w", ctx.Err())
-	}
-	if n.gossip == nil {
-		return nil
-	}
-	return n.gossip.Leave(ctx)
-}
-
-// removeNode says that a node is to leave the cluster. It returns when that is
-// decided; the groups change after it, one step at a time.
-func (n *Node) removeNode(ctx context.Context, id string) error {
-	voters, _ := n.desired()
-	if slices.Equal(voters.Voters, []string{id}) {
-		return fmt.Errorf("node %s is the only voter; it can not leave", id)
-	}
-	server := n.replica(id, replication.Metadata)
-	if server == "" {
-		return fmt.Errorf("node %s: %w", id, record.ErrNotFound)
-	}
-	for {
-		row, _ := n.meta.Get(leavePrefix + id)
-		if string(row.Value) == server {
-			return nil
-		}
-		err := n.meta.Write(ctx, []record.MetaCond{{Key: leavePrefix + id, Version: row.Version}},
-			[]record.MetaWrite{{Key: leavePrefix + id, Value: []byte(server)}})
-		if !errors.Is(err, record.ErrConflict) {
-			return err
-		}
-	}
-}
-
-// transfer hands a group to a node, or to the best one.
-func (n *Node) transfer(ctx context.Context, group uint32, to string) error {
-	g := n.host.Group(group)
-	if g == nil {
-		return fmt.Errorf("group %d: %w; there are groups 0 to %d", group, record.ErrNotFound, n.cfg.Groups)
-	}
-	return g.Transfer(ctx, to)
-}
-
-// readiness says why this node does not serve; nothing if it does.
-func (n *Node) readiness() []string {
-	var why []string
-	if n.host.ClusterID() == "" {
-		why = append(why, "not a member of a cluster yet")
-	}
-	for _, g := range n.host.Groups() {
-		if st := g.Status(); !st.Replicating {
-			why = append(why, fmt.Sprintf("group %d has no leader that replicates", g.ID()))
-		}
-	}
-	for _, id := range n.missingFounders() {
-		why = append(why, "founder "+id+" does not hold the first configuration yet")
-	}
-	if n.server != nil {
-		if since, down := n.server.LinkDown(); down {
-			why = append(why, fmt.Sprintf("hub link down for %v", time.Since(since).Round(time.Millisecond)))
-		}
-	}
-	return why
-}
-
-// missingFounders are the founders that have not registered yet.
-func (n *Node) missingFounders() []string {
-	row, ok := n.meta.Get(foundersKey)
-	if !ok {
-		return nil
-	}
-	var ids, missing []string
-	if err := json.Unmarshal(row.Value, &ids); err != nil {
-		return []string{"(unreadable list)"}
-	}
-	for _, id := range ids {
-		if _, ok := n.meta.Get(replication.NodeKey(id)); !ok {
-			missing = append(missing, id)
-		}
-	}
-	return missing
 }

@@ -53,6 +53,31 @@ func (h *Hub) ConnectClient(account string) (string, []nats.Option, error) {
 	return "nats://" + h.ClientAddr(), opts, nil
 }
 
+// ClientAccess is how our own client connection connects in one account.
+type ClientAccess struct {
+	// Dial opens a connection: TCP over loopback, or in-process if the listener has TLS. The INFO line is the
+	// first thing to read.
+	Dial func(ctx context.Context) (net.Conn, error)
+	// User and Password are for the CONNECT; empty where no credentials are needed.
+	User, Password string
+}
+
+// Client returns how our own client connection connects in the account, for a speaker of the client protocol.
+func (h *Hub) Client(account string) (ClientAccess, error) {
+	l, ok := h.plan.clients[account]
+	if !ok {
+		return ClientAccess{}, fmt.Errorf("%w: %q", ErrNoAccount, account)
+	}
+	dial := func(ctx context.Context) (net.Conn, error) {
+		if h.opts.TLSConfig != nil {
+			return h.srv.InProcessConn()
+		}
+		var d net.Dialer
+		return d.DialContext(ctx, "tcp", h.ClientAddr())
+	}
+	return ClientAccess{Dial: dial, User: l.user, Password: l.password}, nil
+}
+
 // Leaf returns how a link connects in the account.
 func (h *Hub) Leaf(account string) (LeafAccess, error) {
 	l, ok := h.plan.leafs[account]
