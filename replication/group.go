@@ -238,14 +238,15 @@ func (g *Group) keepLogShort(ctx context.Context) {
 	}
 }
 
-// due says that a snapshot is due. What stays in the log behind one counts once.
+// due says that a snapshot is due: the log is too large and has grown since the
+// last one, or that one is too old.
 func (g *Group) due(behind int64) bool {
 	position, snap := g.fsm.position(), g.store.Pointer().Snapshot.Index
 	if position.index <= snap {
 		return false
 	}
-	r := g.cfg.Retention
-	if g.logs.log.Bytes()-behind >= r.LogMaxBytes-min(behind, r.LogMaxBytes/2) {
+	r, size := g.cfg.Retention, g.logs.log.Bytes()
+	if size >= r.LogMaxBytes && size-behind >= r.LogMaxBytes/4 {
 		return true
 	}
 	return time.Since(time.Unix(0, g.snapped.Load())) >= r.SnapshotAge

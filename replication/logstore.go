@@ -115,7 +115,7 @@ func (s *logStore) StoreLogs(logs []*raft.Log) error {
 		}
 	}
 	if err := s.written(s.log.Append(entries)); err != nil {
-		return fmt.Errorf("append %d entries: %w", len(entries), err)
+		return fmt.Errorf("%w: append %d entries: %w", record.ErrUnknownOutcome, len(entries), err)
 	}
 	for _, l := range logs {
 		s.report(l.Extensions)

@@ -49,7 +49,7 @@ func (g *Group) Configure(ctx context.Context, change Change, server string, pre
 		wait = max(time.Millisecond, min(wait, time.Until(d)))
 	}
 	id := raft.ServerID(addr)
-	return in.await(ctx, func() raft.Future {
+	return configured(in.await(ctx, func() raft.Future {
 		switch change {
 		case AddNonvoter:
 			return in.raft.AddNonvoter(id, addr, prev, wait)
@@ -60,7 +60,7 @@ func (g *Group) Configure(ctx context.Context, change Change, server string, pre
 		default:
 			return in.raft.RemoveServer(id, prev, wait)
 		}
-	})
+	}))
 }
 
 // await runs a call of Raft and waits for its future beside the caller, who gives
@@ -80,24 +80,33 @@ func (in *instance) await(ctx context.Context, call func() raft.Future) error {
 	in.mu.RUnlock()
 	select {
 	case err := <-answer:
-		return configured(err)
+		return err
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", record.ErrUnknownOutcome, ctx.Err())
 	}
 }
 
-// configured maps the answer to a change of the configuration or a transfer. Raft
-// refuses a change on another configuration, and one that leaves no voter, with
-// errors that have a text only; nothing was stored then.
-func configured(err error) error {
-	certain := []error{
+// certain says whether err is one of Raft's own that outcome knows how to read.
+func certain(err error) bool {
+	known := []error{
 		raft.ErrLeadershipLost, raft.ErrRaftShutdown, raft.ErrNotLeader, raft.ErrEnqueueTimeout,
 		raft.ErrLeadershipTransferInProgress,
 	}
-	if err == nil || slices.ContainsFunc(certain, func(e error) bool { return errors.Is(err, e) }) {
+	return slices.ContainsFunc(known, func(e error) bool { return errors.Is(err, e) })
+}
+
+// configured maps the answer to a change of the configuration. Raft refuses one on
+// another configuration, and one that leaves no voter, with errors that have a
+// text only; nothing was stored then.
+func configured(err error) error {
+	switch {
+	case err == nil, errors.Is(err, record.ErrUnknownOutcome), errors.Is(err, record.ErrNotLeader):
+		return err
+	case certain(err):
 		return outcome(err)
+	default:
+		return fmt.Errorf("%w: %w", record.ErrConflict, err)
 	}
-	return fmt.Errorf("%w: %w", record.ErrConflict, err)
 }
 
 // Transfer hands the leadership of the group to a node, or to the best one if node
@@ -121,10 +130,13 @@ func (in *instance) transfer(ctx context.Context, target raft.ServerAddress) err
 	err := in.await(ctx, func() raft.Future {
 		return in.raft.LeadershipTransferToServer(raft.ServerID(target), target)
 	})
-	if errors.Is(err, record.ErrConflict) {
-		return fmt.Errorf("transfer to %s: %w", target, errors.Unwrap(err))
+	if err == nil {
+		return nil
 	}
-	return err
+	if certain(err) {
+		err = outcome(err)
+	}
+	return fmt.Errorf("transfer to %s: %w", target, err)
 }
 
 // yield hands the leadership to the best other replica, if there is one, beside the caller.

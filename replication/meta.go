@@ -81,7 +81,7 @@ func (m *Meta) Write(ctx context.Context, conds []record.MetaCond, writes []reco
 		return fmt.Errorf("%w: write of %d bytes, at most %d", record.ErrFormat, len(entry), MaxMetaWrite)
 	}
 	// One id for all tries: one that was applied already is recognised by it.
-	hint, pause := "", writePause
+	hint, followed, pause := "", false, writePause
 	for {
 		r, err := m.try(ctx, hint, entry)
 		if err == nil && r.verdict != verdictRetry {
@@ -90,11 +90,12 @@ func (m *Meta) Write(ctx context.Context, conds []record.MetaCond, writes []reco
 		if err == nil {
 			err = errors.New(r.text)
 		}
-		if r.hint != "" && r.hint != hint {
-			hint = r.hint
+		// A hint is followed once: two nodes may each take the other for the leader.
+		if !followed && r.hint != "" {
+			hint, followed = r.hint, true
 			continue
 		}
-		hint = ""
+		hint, followed = "", false
 		if err := m.pause(ctx, pause, err); err != nil {
 			return err
 		}

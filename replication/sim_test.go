@@ -22,7 +22,7 @@ import (
 // Sizes of a simulated run, in virtual time.
 const (
 	simSeeds   = 6 // without SEEDS in the environment
-	simLength  = 20 * time.Second
+	simLength  = 14 * time.Second
 	simClients = 4
 	simWait    = 5 * time.Second // of a client for its answer
 	counterKey = "counter"

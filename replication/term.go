@@ -21,7 +21,7 @@ type Handler interface {
 	Lead(ctx context.Context, t *Term)
 }
 
-// barrierRetry is the pause between two tries of a Barrier that a transfer refuses.
+// barrierRetry is the pause between two tries of a Barrier that is refused.
 const barrierRetry = 10 * time.Millisecond
 
 // Term is one stretch of leadership of a group on this node. Safe for concurrent use.
@@ -90,12 +90,13 @@ func (t *Term) Propose(p *record.Proposal) {
 }
 
 // Barrier returns nil when every entry dispatched before the call has been applied
-// here or can never be. A leadership transfer refuses barriers: it is tried
-// again until ctx or the term ends. Errors wrap record.ErrNotLeader, or are ctx's.
+// here or can never be. A leadership transfer refuses barriers, and so does a full
+// queue: it is tried again until ctx or the term ends. Errors wrap
+// record.ErrNotLeader, or are ctx's.
 func (t *Term) Barrier(ctx context.Context) error {
 	for {
 		err := t.barrierOnce(ctx)
-		if err == nil || !errors.Is(err, raft.ErrLeadershipTransferInProgress) {
+		if err == nil || !errors.Is(err, record.ErrRefused) {
 			return err
 		}
 		timer := time.NewTimer(barrierRetry)
