@@ -125,3 +125,16 @@ func incarnation(fsys storage.FS, dir, given string) (string, error) {
 	}
 	return given, replaceFile(fsys, path, []byte(given+"\n"))
 }
+
+// lost says that a replica's log is gone: it is made before the state, and would be
+// made again, empty, without a word.
+func lost(fsys storage.FS, log, state string) error {
+	if there, err := exists(fsys, state); err != nil || !there {
+		return err
+	}
+	names, err := fsys.List(log)
+	if errors.Is(err, fs.ErrNotExist) || (err == nil && len(names) == 0) {
+		return damaged("%s is missing or empty beside %s", log, state)
+	}
+	return err
+}

@@ -84,6 +84,9 @@ func (g *Group) openFiles() error {
 	lc, sc := g.cfg.Log, g.cfg.Store
 	lc.FS, sc.FS = g.cfg.FS, g.cfg.FS
 	lc.Dir, sc.Dir = g.cfg.FS.PathJoin(g.cfg.Dir, logDir), g.cfg.FS.PathJoin(g.cfg.Dir, stateDir)
+	if err := lost(g.cfg.FS, lc.Dir, sc.Dir); err != nil {
+		return err
+	}
 	lc.Logger, sc.Logger = g.log, g.log
 	sc.Fatal, sc.Damaged = g.fatal, g.fatal
 	log, err := seglog.Open(lc)

@@ -293,8 +293,9 @@ func (h *Host) Bootstrap(founders []Founder) error {
 	conf := raft.Configuration{}
 	for _, f := range founders {
 		addr := transport.Address(f.Node, f.Incarnation)
-		if _, err := transport.NodeOf(addr); err != nil {
-			return fmt.Errorf("%w: founder: %w", errConfig, err)
+		if node, err := transport.NodeOf(addr); err != nil || node != f.Node {
+			return fmt.Errorf("%w: founder %q with incarnation %q makes the server %q, not \"nodeID/incarnation\"",
+				errConfig, f.Node, f.Incarnation, addr)
 		}
 		conf.Servers = append(conf.Servers, raft.Server{ID: raft.ServerID(addr), Address: addr})
 	}

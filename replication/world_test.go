@@ -42,6 +42,7 @@ type node struct {
 	fatal chan error
 	boot  int // counts starts
 	hook  func(*record.Proposal) bool
+	wall  func() time.Time
 
 	mu struct {
 		sync.Mutex
@@ -109,7 +110,7 @@ func (n *node) config() Config {
 		},
 		refuse: n.hook,
 		Clock: clock.Config{
-			Boottime: func() time.Duration { return time.Hour + time.Since(w.start) }, BootID: "boot",
+			Boottime: func() time.Duration { return time.Hour + time.Since(w.start) }, BootID: "boot", Wall: n.wall,
 		},
 		Logger: w.log.Named(n.name),
 		Fatal: func(err error) {
