@@ -13,12 +13,15 @@ ARGS     ?=
 PKG      ?= ./...
 FUZZTIME ?= 5s
 COUNT    ?= 10
+SEEDS    ?= 20
+KILLS    ?= 20
+ALL      ?= 10
 BENCH    ?= .
 OLD      ?= bin/bench-old.txt
 NEW      ?= bin/bench.txt
 
 # The stages of `make ci`, in order. A target that has come to exist is added here.
-CI_STAGES := test vet lint arch race fuzz
+CI_STAGES := test vet lint arch race crash planted sim fuzz
 
 # unbuilt fails plainly: a target that does nothing must not look like one that passed.
 unbuilt = @echo "make $@: not built yet: $(1)" >&2; exit 2
@@ -68,17 +71,18 @@ arch: ## imports, file sizes, package comments, README links
 fuzz: ## every fuzz target for FUZZTIME (ONLY=regexp)
 	@FUZZTIME=$(FUZZTIME) .ci/fuzz
 
-crash: ## crash clones after every step of the file system
-	$(call unbuilt,the crash tests)
+crash: ## crash clones after every step of log, state, snapshot and restore
+	go test -count=1 -timeout 15m -run 'Crash|Install|Recover' ./storage/seglog ./storage ./replication
 
-sim: ## clusters in virtual time, by seed
-	$(call unbuilt,the simulated cluster)
+sim: ## clusters in virtual time (SEEDS=500; SEED=n replays one)
+	SEEDS=$(SEEDS) go test -count=1 -timeout 40m -run '^TestSim$$' ./replication
 
-planted: ## planted faults must be found by the checkers
-	$(call unbuilt,the planted faults)
+planted: ## builds with a planted fault must be caught
+	go test -count=1 -tags planted_nosync -run '^TestPlanted' ./storage/seglog
+	go test -count=1 -tags planted_noflush -run '^TestPlanted' ./storage
 
-chaos: ## real processes: kill, pause, cut, fill the disk; histories checked
-	$(call unbuilt,the chaos tests)
+chaos: ## real processes under load: KILLS kills of the leader, ALL of everybody; histories checked
+	KILLS=$(KILLS) ALL=$(ALL) go test -count=1 -v -timeout 80m -run '^TestNothingAckedIsLostByKills$$' ./testenv/chaos
 
 conformance: ## nats.go's suites against Holdfast, by testenv/conformance/expected.tsv
 	$(call unbuilt,the conformance suite)

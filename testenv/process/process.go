@@ -160,14 +160,33 @@ func (n *Node) Kill() error { return n.signal(syscall.SIGKILL) }
 func (n *Node) Stop() error { return n.signal(syscall.SIGTERM) }
 
 func (n *Node) signal(s os.Signal) error {
+	if err := n.send(s); err != nil || n.cmd == nil {
+		return err
+	}
+	<-n.done
+	return nil
+}
+
+func (n *Node) send(s os.Signal) error {
 	if !n.Running() {
 		return nil
 	}
 	if err := n.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
-	<-n.done
 	return nil
+}
+
+// KillAll ends every process at once with SIGKILL, and waits until they are gone.
+func (c *Cluster) KillAll() error {
+	var errs []error
+	for _, n := range c.Nodes {
+		errs = append(errs, n.send(syscall.SIGKILL))
+	}
+	for _, n := range c.Nodes {
+		errs = append(errs, n.Kill())
+	}
+	return errors.Join(errs...)
 }
 
 // Log returns the end of what the node wrote.
