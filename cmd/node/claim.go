@@ -74,6 +74,12 @@ func (l *DirLock) Release() error {
 	return l.file.Close()
 }
 
+// claim is the first step of a start.
+func (n *Node) claim(ctx context.Context) (err error) {
+	n.lock, err = n.cfg.claim(ctx)
+	return err
+}
+
 // claim makes the data directory, takes its lock, and waits until every address can be listened on. Both may
 // still be held by a predecessor that was just killed, so it tries for claimWait.
 func (c *Config) claim(ctx context.Context) (*DirLock, error) {

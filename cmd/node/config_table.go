@@ -38,9 +38,9 @@ type Config struct {
 	RouteListen    string `name:"route-listen" env:"HOLDFAST_ROUTE_LISTEN" default:"127.0.0.1:6222" help:"Address for the hubs of other nodes." group:"Cluster"`
 	RouteAdvertise string `name:"route-advertise" env:"HOLDFAST_ROUTE_ADVERTISE" placeholder:"HOST:PORT" help:"Where other nodes reach it, if that differs." group:"Cluster"`
 	// Join are gossip addresses of other nodes, at most discovery.MaxSeeds.
-	Join []string `name:"join" env:"HOLDFAST_JOIN" sep:"," placeholder:"HOST:PORT,…" help:"Gossip addresses of other nodes." group:"Cluster"`
+	Join []string `name:"join" env:"HOLDFAST_JOIN" sep:"," placeholder:"HOST:PORT" help:"Gossip addresses of other nodes." group:"Cluster"`
 	// Peers is a fixed membership without gossip: id=raft-address of every node, this one included.
-	Peers []string `name:"peers" env:"HOLDFAST_PEERS" sep:"," placeholder:"ID=HOST:PORT,…" help:"Fixed membership without gossip: every node and its Raft address, this one too." group:"Cluster"`
+	Peers []string `name:"peers" env:"HOLDFAST_PEERS" sep:"," placeholder:"ID=HOST:PORT" help:"Fixed membership without gossip: every node and its Raft address, this one too." group:"Cluster"`
 	// BootstrapExpect is how many nodes found the cluster together; 0 = none: alone, or joining one that exists.
 	BootstrapExpect int `name:"bootstrap-expect" env:"HOLDFAST_BOOTSTRAP_EXPECT" default:"0" placeholder:"N" help:"Found a new cluster when so many nodes are there; the same on all of them." group:"Cluster"`
 	// MaxVoters is the most voters a group has, odd, at most MaxMaxVoters; further nodes follow without a vote.

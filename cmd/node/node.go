@@ -31,6 +31,7 @@ type Node struct {
 	server *ingress.Server
 	meta   *meta
 	admin  *admin
+	lock   *DirLock
 	fatal  chan error
 	ctx    context.Context //nolint:containedctx // the node's scope; ended by Stop
 	cancel context.CancelFunc
@@ -61,7 +62,9 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		fixed: parsePeers(cfg.Peers), started: time.Now(),
 		sightings: make(map[string]*sighting), reasons: make(map[uint32]string),
 	}
-	for _, step := range []func(context.Context) error{n.startGroups, n.startHub, n.startIngress, n.join, n.startAdmin} {
+	for _, step := range []func(context.Context) error{
+		n.claim, n.startGroups, n.startHub, n.startIngress, n.join, n.startAdmin,
+	} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, n.Stop(ctx))
 		}
@@ -259,7 +262,8 @@ func (n *Node) stop(ctx context.Context) error {
 	}
 	n.wg.Wait()
 	if n.admin != nil {
-		errs = append(errs, n.admin.close()) // last: it tells of the stop while it goes on
+		errs = append(errs, n.admin.close()) // late: it tells of the stop while it goes on
 	}
+	errs = append(errs, n.lock.Release()) // last: a successor may use the directory
 	return errors.Join(errs...)
 }
