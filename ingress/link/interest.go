@@ -16,6 +16,7 @@ type table struct {
 
 	mu       sync.RWMutex
 	subs     sublist
+	gone     withdrawn
 	complete bool      // the hub has sent everything it had when the link came up
 	believe  time.Time // from when on the table is believed, once complete
 	settled  bool      // that time has passed
@@ -26,7 +27,7 @@ type table struct {
 func (t *table) reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.subs = sublist{}
+	t.subs, t.gone = sublist{}, withdrawn{}
 	t.complete, t.settled, t.overflow = false, false, false
 }
 
@@ -59,6 +60,8 @@ func (t *table) remove(subject, queue string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.subs.remove(subject, queue)
+	now := time.Now()
+	t.gone.add(subject, now, now.Add(-t.grace))
 }
 
 func (t *table) size() int {
@@ -70,6 +73,26 @@ func (t *table) size() int {
 // has reports whether somebody listens to subject, or whether that is unknown.
 func (t *table) has(subject string) bool {
 	return strings.HasPrefix(subject, serviceReply) || t.lookup(subject, "")
+}
+
+// young is has for a request that came at since. Within the grace of the request its subscription may still be
+// on its way, but one that has ended since the request came is over, however young all of it is.
+func (t *table) young(subject string, since time.Time) bool {
+	age := time.Since(since)
+	if age < t.grace && t.left(subject, since) {
+		return false
+	}
+	return t.has(subject) || age < t.grace
+}
+
+// left says that nobody listens to subject any more, and that somebody did at or after the time.
+func (t *table) left(subject string, since time.Time) bool {
+	if strings.HasPrefix(subject, serviceReply) {
+		return false
+	}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.complete && !t.overflow && t.gone.since(subject, since) && !t.subs.match(subject, "")
 }
 
 // hasQueue reports whether the queue group has a member on subject, or whether that is unknown.

@@ -111,9 +111,10 @@ func (l *Link) Flush(ctx context.Context) error {
 func (l *Link) Interest(subject string) bool { return l.interest.has(subject) }
 
 // InterestYoung is Interest for a request that arrived at since: if it is younger than Config.Grace the
-// subscription of its reply may still be on its way, and the answer is true.
+// subscription of its reply may still be on its way, and the answer is true, unless the hub said after the
+// request that the subscription has ended.
 func (l *Link) InterestYoung(subject string, since time.Time) bool {
-	return l.interest.has(subject) || time.Since(since) < l.cfg.Grace
+	return l.interest.young(subject, since)
 }
 
 // QueueInterest reports whether the queue group has a member that listens to subject, or whether that is
