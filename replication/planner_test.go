@@ -89,7 +89,7 @@ func (p *planner) violation(format string, args ...any) {
 
 const (
 	testWindow   = 4
-	testEnvelope = 16
+	testEnvelope = 2
 )
 
 // envelope is one proposal and what rests on it.

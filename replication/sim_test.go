@@ -23,7 +23,7 @@ import (
 const (
 	simSeeds   = 6 // without SEEDS in the environment
 	simLength  = 14 * time.Second
-	simClients = 4
+	simClients = 6
 	simWait    = 5 * time.Second // of a client for its answer
 	counterKey = "counter"
 )
@@ -134,7 +134,7 @@ func (s *sim) draw(at time.Duration, add func(time.Duration, string, func())) {
 	end := at + s.between(50, 4000)
 	percent := []int{0, 0, 0, 50}[s.rng.IntN(4)]
 	disk := rand.New(rand.NewPCG(s.rng.Uint64(), 3))
-	kind := s.rng.IntN(12)
+	kind := s.rng.IntN(13)
 	if len(s.nodes) == 1 {
 		kind = []int{0, 1, 2, 3, 3}[s.rng.IntN(5)]
 	}
@@ -147,7 +147,7 @@ func (s *sim) draw(at time.Duration, add func(time.Duration, string, func())) {
 		for _, n := range s.nodes {
 			add(at+s.between(0, 1000), "start of "+n.name, n.up)
 		}
-	case 3:
+	case 3, 12:
 		every := int64(2 + s.rng.IntN(6))
 		add(at, fmt.Sprintf("refuse every %d", every), func() { s.every.Store(every) })
 		add(end, "refuse none", func() { s.every.Store(0) })
@@ -443,6 +443,18 @@ func (s *sim) verifyMessages() {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	row, err := s.nodes[0].group().Reader().Stream(testStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if row.State.Messages != uint64(len(stored)) {
+		t.Errorf("the stream counts %d messages and has %d", row.State.Messages, len(stored))
+	}
+	for seq := uint64(1); seq <= row.State.LastSeq; seq++ {
+		if _, there := stored[seq]; !there && !h.deleted[seq] && !h.maybe[seq] {
+			t.Errorf("sequence %d was given to nothing", seq)
+		}
 	}
 	for problem := range h.failed {
 		if len(problem) > 6 && problem[:6] == "order:" {
