@@ -41,7 +41,7 @@ func (h *handle) stateHash(ctx context.Context) (StateHash, error) {
 	sum := sha256.New()
 	var out StateHash
 	err := h.scan([]byte{prefixMeta}, []byte{0xff}, func(it *pebble.Iterator) (bool, error) {
-		if out.Rows%hashCheck == 0 && ctx.Err() != nil {
+		if wanted := out.Rows%hashCheck != 0 || ctx.Err() == nil; !wanted {
 			return false, nil
 		}
 		key := it.Key()

@@ -42,6 +42,14 @@ func closeStore(tb testing.TB, s *Store) {
 	}
 }
 
+// thinned divides the size of an exhaustive test under the race detector.
+func thinned(n int) int {
+	if raceEnabled {
+		return n / 4
+	}
+	return n
+}
+
 func must(tb testing.TB, err error) {
 	tb.Helper()
 	if err != nil {

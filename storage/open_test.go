@@ -222,7 +222,7 @@ func TestBitRot(t *testing.T) {
 		path := testDir + "/db-1/" + name
 		st, err := clean.Stat(path)
 		must(t, err)
-		stride := max(st.Size()/25, 1)
+		stride := max(st.Size()/int64(thinned(25)), 1)
 		for at := int64(0); at < st.Size(); at += stride {
 			fs := clean.CrashClone(vfs.CrashCloneCfg{})
 			must(t, flipBit(fs, path, at))

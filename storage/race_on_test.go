@@ -1,0 +1,6 @@
+//go:build race
+
+package storage
+
+// raceEnabled thins exhaustive tests out: the race detector makes them ten times slower.
+const raceEnabled = true
