@@ -233,8 +233,14 @@ func (l *leafLink) Down() (time.Time, bool) {
 // MaxPayload implements ingress.Link.
 func (l *leafLink) MaxPayload() int { return l.max }
 
+// lastWords bounds how long a link that ends waits until the hub has what was sent over it.
+const lastWords = 500 * time.Millisecond
+
 // Close implements ingress.Link.
 func (l *leafLink) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), lastWords) //nolint:forbidigo // bounded here
+	defer cancel()
+	_ = l.Flush(ctx) // without it the answers of the stop, "Server Shutdown" among them, would be lost
 	l.cancel()
 	l.wg.Wait()
 }
