@@ -27,6 +27,12 @@ func (a *account) send(subject, reply string, header, body []byte) {
 	}
 }
 
+// noResponders tells a requester that nobody serves its subject, as a server does.
+func (a *account) noResponders(m *Msg) {
+	h := jsapi.AppendStatusLine(nil, jsapi.StatusNoResponders)
+	a.send(m.Reply, "", jsapi.EndHeader(jsapi.AppendHeader(h, jsapi.HdrSubject, m.Subject)), nil)
+}
+
 // controlSubjects are the API subjects that every node listens on, without the
 // prefix: all but MSG.NEXT and DIRECT.GET, which only a leader may attract.
 func controlSubjects() []string {

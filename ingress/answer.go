@@ -22,6 +22,10 @@ func (e *engine) api(c *call) {
 		return
 	}
 	ac := e.srv.apiCall(c)
+	if bad := api.Precheck(ac); bad != nil {
+		ac.Error(bad)
+		return
+	}
 	st := e.byName[nameKey{c.acct.Name, c.req.Stream}]
 	if st == nil || st.gone || st.row.Phase != record.StreamLive || !e.load(st) {
 		if c.req.Verb == jsapi.VerbStreamCreate {
@@ -256,10 +260,13 @@ func (s *Server) accountInfo(ctx context.Context, c *call, ac *api.Call) {
 		}
 		info.Streams++
 		info.Consumers += v.Consumers
+		reserved := uint64(max(v.Config.MaxBytes, 0))
 		if v.Config.Storage == jsapi.MemoryStorage {
 			info.Memory += v.State.Bytes
+			info.ReservedMemory += reserved
 		} else {
 			info.Store += v.State.Bytes
+			info.ReservedStore += reserved
 		}
 	}
 	ac.Answer(jsapi.AccountInfoResponse{Response: jsapi.NewResponse(ac.Req.Verb), AccountInfo: info})

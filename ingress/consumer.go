@@ -373,7 +373,7 @@ func (e *engine) next(ev *event) {
 	name := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
 	c := st.consumers[name]
 	if c == nil || c.gone {
-		st.acct.send(m.Reply, "", jsapi.AppendStatus(nil, jsapi.StatusNoResponders), nil)
+		st.acct.noResponders(m)
 		return
 	}
 	if v, _ := jsapi.HeaderGet(m.Header, jsapi.HdrRequiredLevel); !jsapi.APILevelSupported(v, api.Level) {
@@ -397,9 +397,7 @@ func (e *engine) ack(ev *event) {
 	}
 	c := st.consumers[tok.Consumer]
 	if c == nil || c.gone || c.cfg.AckPolicy == jsapi.AckNone {
-		if m.Reply != "" {
-			st.acct.send(m.Reply, "", jsapi.AppendStatus(nil, jsapi.StatusNoResponders), nil)
-		}
+		st.acct.noResponders(m)
 		return
 	}
 	c.after(e, c.m.Ack(e.actions[:0], &tok, m.Data, m.Reply, e.term.Now()))

@@ -37,9 +37,6 @@ func (e *engine) consumerCall(st *stream, ac *api.Call) {
 	case jsapi.VerbConsumerReset, jsapi.VerbConsumerUnpin, jsapi.VerbStreamSnapshot, jsapi.VerbStreamRestore:
 		ac.Error(jsapi.WithText(jsapi.CodeBadRequest, "this call is not supported by this version of Holdfast"))
 	default:
-		if clusterOnly(ac.Req.Verb) {
-			ac.Error(jsapi.NewError(jsapi.CodeClusterRequired))
-		}
 	}
 }
 

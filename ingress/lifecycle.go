@@ -19,6 +19,10 @@ func (s *Server) metaCall(c *call) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.HoldFor)
 	defer cancel()
 	ac := s.apiCall(c)
+	if bad := api.Precheck(ac); bad != nil {
+		ac.Error(bad)
+		return
+	}
 	switch c.req.Verb {
 	case jsapi.VerbInfo:
 		s.accountInfo(ctx, c, ac)
@@ -32,43 +36,24 @@ func (s *Server) metaCall(c *call) {
 		if _, e := api.PrepareUpdate(ac, nil, s.streamEnv(0)); e != nil {
 			ac.Error(e)
 		}
-	case jsapi.VerbConsumerReset:
-		// like the real server: no answer about a consumer that is not there
 	default:
 		s.absent(ac)
 	}
 }
 
-// absent answers a call about a stream that is not there, after the checks that
-// come before that.
+// absent answers a call about a stream that is not there.
 func (s *Server) absent(ac *api.Call) {
-	e := jsapi.NewError(jsapi.CodeStreamNotFound)
 	switch ac.Req.Verb {
-	case jsapi.VerbStreamDelete, jsapi.VerbConsumerInfo, jsapi.VerbConsumerDelete:
-		if bad := ac.Empty(); bad != nil {
-			e = bad
-		}
+	case jsapi.VerbConsumerReset:
+		return // like the real server: no answer about a consumer that is not there
 	case jsapi.VerbConsumerCreate, jsapi.VerbConsumerDurableCreate:
 		if _, bad := decodeConsumer(ac); bad != nil {
-			e = bad
+			ac.Error(bad)
+			return
 		}
 	default:
-		if clusterOnly(ac.Req.Verb) {
-			e = jsapi.NewError(jsapi.CodeClusterRequired)
-		}
 	}
-	ac.Error(e)
-}
-
-// clusterOnly are the calls that a server which is not clustered refuses.
-func clusterOnly(v jsapi.Verb) bool {
-	switch v {
-	case jsapi.VerbStreamLeaderStepdown, jsapi.VerbConsumerLeaderStepdown, jsapi.VerbStreamPeerRemove,
-		jsapi.VerbStreamPeerEvacuate, jsapi.VerbConsumerPeerRemove, jsapi.VerbConsumerPeerEvacuate,
-		jsapi.VerbStreamCancelMove:
-		return true
-	}
-	return false
+	ac.Error(jsapi.NewError(jsapi.CodeStreamNotFound))
 }
 
 // apiCall wraps a call so that its answer is counted and sent.
@@ -76,7 +61,7 @@ func (s *Server) apiCall(c *call) *api.Call {
 	return &api.Call{Req: c.req, Header: c.msg.Header, Body: c.msg.Data, Reply: func(body []byte) {
 		s.stats.total.Add(1)
 		c.acct.send(c.msg.Reply, "", nil, body)
-	}}
+	}, Failed: func() { s.stats.errors.Add(1) }}
 }
 
 func (s *Server) streamEnv(group uint32) *jsapi.StreamEnv {

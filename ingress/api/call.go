@@ -12,15 +12,45 @@ import (
 const Level = 0
 
 // Call is one request. Reply is called at most once; the request is answered then.
+// Failed, if set, is told that the answer is an error.
 type Call struct {
 	Req    jsapi.Request
 	Header []byte
 	Body   []byte
 	Reply  func(body []byte)
+	Failed func()
 }
 
 // Error answers with an error.
-func (c *Call) Error(e *jsapi.Error) { c.Answer(jsapi.NewErrorResponse(c.Req.Verb, e)) }
+func (c *Call) Error(e *jsapi.Error) {
+	if c.Failed != nil {
+		c.Failed()
+	}
+	c.Answer(failure(jsapi.NewErrorResponse(c.Req.Verb, e), c.Req.Verb))
+}
+
+// failure adds what the answers of some verbs have even if they are errors.
+func failure(r jsapi.Response, v jsapi.Verb) any {
+	switch v {
+	case jsapi.VerbStreamInfo:
+		return jsapi.StreamInfoResponse{Response: r}
+	case jsapi.VerbStreamNames:
+		return jsapi.StreamNamesResponse{Response: r}
+	case jsapi.VerbStreamList:
+		return jsapi.StreamListResponse{Response: r, Streams: []*jsapi.StreamInfo{}}
+	case jsapi.VerbStreamPurge:
+		return jsapi.PurgeResponse{Response: r}
+	case jsapi.VerbConsumerNames:
+		return jsapi.ConsumerNamesResponse{Response: r, Consumers: []string{}}
+	case jsapi.VerbConsumerList:
+		return jsapi.ConsumerListResponse{Response: r, Consumers: []*jsapi.ConsumerInfo{}}
+	case jsapi.VerbConsumerPause:
+		return jsapi.PauseResponse{Response: r}
+	case jsapi.VerbConsumerReset:
+		return jsapi.ResetResponse{Response: r}
+	}
+	return r
+}
 
 // Answer answers with a response.
 func (c *Call) Answer(v any) {

@@ -60,7 +60,8 @@ func (o *Op) checkRare() *jsapi.Error {
 	if v := o.h.ExpectedStream; len(v) > 0 && string(v) != o.target.Config.Name {
 		return jsapi.NewError(jsapi.CodeStreamNotMatch)
 	}
-	if ttl, err := jsapi.ParseTTL(o.h.TTL); (ttl != 0 || err != nil) && !o.target.Config.AllowMsgTTL {
+	// A TTL that is none is found out late, right before the message is stored.
+	if ttl, err := jsapi.ParseTTL(o.h.TTL); err == nil && ttl != 0 && !o.target.Config.AllowMsgTTL {
 		return jsapi.NewError(jsapi.CodeMessageTTLDisabled)
 	}
 	return nil
@@ -165,6 +166,9 @@ func (o *Op) checkLate(s *plan.Stream) *jsapi.Error {
 		if kind, ok := o.h.RollupKind(); !ok {
 			return jsapi.NewError(jsapi.CodeStreamRollupFailed, `rollup value invalid: "`+kind+`"`)
 		}
+	}
+	if _, err := jsapi.ParseTTL(o.h.TTL); err != nil {
+		return jsapi.NewError(jsapi.CodeMessageTTLInvalid)
 	}
 	return nil
 }
