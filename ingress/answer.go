@@ -55,7 +55,7 @@ func (e *engine) api(c *call) {
 			e.submit(op)
 		}
 	case jsapi.VerbStreamPurge:
-		if op := api.NewPurge(ac, st.lookup, e.submit, func() { e.submit(&sweepOp{st: st}) }); op != nil {
+		if op := api.NewPurge(ac, st.lookup, e.yield); op != nil {
 			e.submit(op)
 		}
 	default:

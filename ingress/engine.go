@@ -188,6 +188,12 @@ func (e *engine) submit(op plan.Op) {
 	e.p.Submit(op)
 }
 
+// yield plans an operation after the events that wait now, so that long work in
+// steps lets others in between.
+func (e *engine) yield(op plan.Op) {
+	e.q.push(event{kind: evRun, fn: func(e *engine) { e.submit(op) }})
+}
+
 // sleep is how long the loop may wait for an event.
 func (e *engine) sleep() time.Duration {
 	if len(e.ready) > 0 {
@@ -264,6 +270,9 @@ func (e *engine) eachGathered(tick uint64, f func(*consumer, *engine, uint64)) {
 		f(c, e, tick)
 	}
 }
+
+// Rebuilt implements plan.Listener.
+func (e *engine) Rebuilt() {}
 
 // Stored implements plan.Listener.
 func (e *engine) Stored(s *plan.Stream) {

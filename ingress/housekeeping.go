@@ -9,30 +9,44 @@ import (
 // Work that a leader does by itself: message ids that left their window, and rows
 // that a purge left dead.
 const (
+	// trimEvery is the pause between two trims of one stream: ids that leave their
+	// window meanwhile go together.
 	trimEvery = int64(time.Second)
 	trimStep  = 4096
 	sweepStep = 1024
 )
 
-// trimmer removes the message ids of a stream that are past its window.
-type trimmer struct{ st *stream }
+// trimmer removes the message ids of a stream that are past its window. It has a
+// timer, or an operation on its way, only while the stream has message ids.
+type trimmer struct {
+	st     *stream
+	active bool
+}
+
+// watchIDs begins to trim if the stream has message ids.
+func (e *engine) watchIDs(st *stream, s *plan.Stream) {
+	if window := int64(st.cfg().Duplicates); window > 0 && s.HasIDs() && !st.ids.active {
+		st.ids.active = true
+		e.timers.set(&st.ids, e.term.Now()+window)
+	}
+}
 
 // due implements timed.
 func (t *trimmer) due(e *engine, now int64) {
-	if t.st.gone {
+	window := int64(t.st.cfg().Duplicates)
+	if t.st.gone || window <= 0 {
+		t.active = false
 		return
 	}
-	window := int64(t.st.cfg().Duplicates)
-	if window > 0 {
-		e.submit(&trimOp{st: t.st, until: now - window})
-	}
-	e.timers.set(t, now+trimEvery)
+	e.submit(&trimOp{st: t.st, until: now - window})
 }
 
 type trimOp struct {
 	plan.OpBase
 	st    *stream
 	until int64
+	n     int
+	next  int64
 }
 
 // Base implements plan.Op.
@@ -40,15 +54,30 @@ func (o *trimOp) Base() *plan.OpBase { return &o.OpBase }
 
 // Plan implements plan.Op.
 func (o *trimOp) Plan(p *plan.Planner) uint64 {
+	o.n, o.next = 0, 0
 	s := o.st.plan()
-	if s == nil || o.st.gone || s.TrimDedup(o.until, trimStep) == 0 {
+	if s == nil || o.st.gone {
+		return 0
+	}
+	if o.n, o.next = s.TrimDedup(o.until, trimStep); o.n == 0 {
 		return 0
 	}
 	return p.Tick()
 }
 
 // Done implements plan.Op.
-func (o *trimOp) Done(*plan.Planner) {}
+func (o *trimOp) Done(*plan.Planner) {
+	e, st := o.st.e, o.st
+	s := st.plan()
+	switch {
+	case s == nil || st.gone || !s.HasIDs():
+		st.ids.active = false
+	case o.n == trimStep:
+		e.submit(&trimOp{st: st, until: o.until})
+	default:
+		e.timers.set(&st.ids, max(o.next+int64(st.cfg().Duplicates), e.term.Now()+trimEvery))
+	}
+}
 
 // Fail implements plan.Op.
 func (o *trimOp) Fail(bool) {}
@@ -57,10 +86,10 @@ func (o *trimOp) Fail(bool) {}
 // cursor is a row, so that the next leader goes on.
 type sweepOp struct {
 	plan.OpBase
-	st    *stream
-	after string
-	next  string
-	more  bool
+	st   *stream
+	at   plan.SweepCursor
+	next plan.SweepCursor
+	more bool
 }
 
 // Base implements plan.Op.
@@ -73,14 +102,14 @@ func (o *sweepOp) Plan(p *plan.Planner) uint64 {
 		o.more = false
 		return 0
 	}
-	o.next, o.more = s.Sweep(o.after, sweepStep)
+	o.next, o.more = s.Sweep(o.at, sweepStep)
 	return p.Tick()
 }
 
 // Done implements plan.Op.
 func (o *sweepOp) Done(*plan.Planner) {
 	if o.more {
-		o.st.e.submit(&sweepOp{st: o.st, after: o.next})
+		o.st.e.submit(&sweepOp{st: o.st, at: o.next})
 	}
 }
 

@@ -41,6 +41,7 @@ type stream struct {
 	match     matcher
 	seenLast  uint64 // messages up to it were shown to the consumers
 	ageDue    int64  // time of a due row that this engine wrote, 0 if it knows none
+	ids       trimmer
 }
 
 func (st *stream) cfg() *jsapi.StreamConfig { return st.target.Config }
@@ -83,7 +84,8 @@ func (e *engine) load(st *stream) bool {
 	}
 	st.loaded = true
 	e.watchAge(st)
-	e.timers.set(&trimmer{st}, e.term.Now()+trimEvery)
+	st.ids.st = st
+	e.watchIDs(st, s)
 	return true
 }
 
@@ -184,6 +186,10 @@ func (st *stream) stored(e *engine, s *plan.Stream) {
 		c.advanced(e, s.Applied().FirstSeq)
 	}
 	e.watchAge(st)
+	e.watchIDs(st, s)
+	if s.TakeDead() {
+		e.submit(&sweepOp{st: st})
+	}
 }
 
 func (st *stream) removed(e *engine, seq uint64, subject string) {
@@ -328,6 +334,7 @@ func (e *engine) drop(st *stream) {
 	st.gone = true
 	st.unsubscribe()
 	e.timers.set(st, 0)
+	e.timers.set(&st.ids, 0)
 	for _, c := range st.consumers {
 		c.deleted(e)
 	}

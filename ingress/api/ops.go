@@ -81,8 +81,12 @@ func (o *MsgDelete) Done(*plan.Planner) {
 	o.call.Answer(jsapi.SuccessResponse{Response: jsapi.NewResponse(o.call.Req.Verb), Success: true})
 }
 
-// PurgeStep bounds the messages that one step of a purge removes.
-const PurgeStep = 1024
+// PurgeStep bounds the messages that one step of a purge removes, PurgeLook those
+// that it looks at without removing them.
+const (
+	PurgeStep = 1024
+	PurgeLook = 4096
+)
 
 // Purge is STREAM.PURGE. All of a stream goes at once; a part of it in steps,
 // each an operation, the answer after the last.
@@ -90,21 +94,20 @@ type Purge struct {
 	op
 	find   Lookup
 	again  func(plan.Op)
-	swept  func()
-	all    bool
 	req    jsapi.PurgeRequest
 	purged uint64 // by steps that are applied
 	step   uint64 // by the step that is planned
 	from   uint64 // where the next step begins
 	next   uint64
 	upTo   uint64 // last sequence to look at; fixed by the first step
+	looked int    // messages that did not match, in the step that is planned
 	more   bool
 }
 
 // NewPurge returns the operation of a call, or answers it. again submits the next
-// step; swept is called when everything was purged, for the rows left dead.
-func NewPurge(c *Call, find Lookup, again func(plan.Op), swept func()) *Purge {
-	o := &Purge{op: op{call: c}, find: find, again: again, swept: swept}
+// step. That a purge of everything leaves dead rows is told by plan.Stream.TakeDead.
+func NewPurge(c *Call, find Lookup, again func(plan.Op)) *Purge {
+	o := &Purge{op: op{call: c}, find: find, again: again}
 	if e := jsapi.DecodeOptional(c.Body, &o.req); e != nil {
 		c.Error(e)
 		return nil
@@ -121,7 +124,7 @@ func NewPurge(c *Call, find Lookup, again func(plan.Op), swept func()) *Purge {
 
 // Plan implements plan.Op.
 func (o *Purge) Plan(p *plan.Planner) uint64 {
-	o.err, o.step, o.more, o.next, o.all = nil, 0, false, o.from, false
+	o.err, o.step, o.more, o.next, o.looked = nil, 0, false, o.from, 0
 	s, cfg := o.find()
 	switch {
 	case s == nil:
@@ -132,7 +135,7 @@ func (o *Purge) Plan(p *plan.Planner) uint64 {
 		return o.refuse(nil, jsapi.NewError(jsapi.CodeStreamPurgeFailed, "stream purge not permitted"))
 	}
 	if o.req.Subject == "" && o.req.Sequence == 0 && o.req.Keep == 0 {
-		o.step, o.all = s.PurgeAll(), true
+		o.step = s.PurgeAll()
 		return p.Tick()
 	}
 	if o.upTo == 0 {
@@ -149,7 +152,7 @@ func (o *Purge) Plan(p *plan.Planner) uint64 {
 		}
 		o.step++
 	}
-	o.more = o.step == PurgeStep
+	o.more = o.step == PurgeStep || o.looked == PurgeLook
 	if o.step == 0 {
 		return s.Rests()
 	}
@@ -169,6 +172,10 @@ func (o *Purge) match(s *plan.Stream) *record.Message {
 				break
 			}
 			if m.Seq >= o.upTo {
+				return nil
+			}
+			if o.looked++; o.looked == PurgeLook {
+				o.next = m.Seq + 1
 				return nil
 			}
 		}
@@ -201,9 +208,6 @@ func (o *Purge) Done(*plan.Planner) {
 	if o.more {
 		o.again(o)
 		return
-	}
-	if o.all && o.purged > 0 {
-		o.swept()
 	}
 	o.call.Answer(jsapi.PurgeResponse{
 		Response: jsapi.NewResponse(o.call.Req.Verb), Success: true, Purged: o.purged,

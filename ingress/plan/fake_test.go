@@ -32,6 +32,7 @@ type world struct {
 	failed   []uint64
 	appliedT []uint64
 	removed  []uint64
+	rebuilt  int
 }
 
 func newWorld(t *testing.T, cfg Config) *world {
@@ -66,6 +67,7 @@ func (w *world) Gather(tick uint64) {
 func (w *world) Applied(tick uint64)                     { w.appliedT = append(w.appliedT, tick) }
 func (w *world) Failed(tick uint64)                      { w.failed = append(w.failed, tick) }
 func (w *world) Stored(*Stream)                          {}
+func (w *world) Rebuilt()                                { w.rebuilt++ }
 func (w *world) Removed(_ *Stream, seq uint64, _ string) { w.removed = append(w.removed, seq) }
 
 // commit ends the oldest proposal: committed, and applied if the fence admits it.

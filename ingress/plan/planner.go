@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"container/list"
 	"errors"
 	"fmt"
 	"slices"
@@ -20,8 +21,9 @@ type Config struct {
 	Budget int
 	// Timeout is how long an operation may wait for its answer. Default 5 s, in nanoseconds.
 	Timeout int64
-	// TailBytes bounds the in-memory tail of one stream. Default 8 MiB.
-	TailBytes int
+	// TailBytes bounds the in-memory tail of one stream, TailsBytes those of all
+	// streams of the group together. Defaults 8 MiB and 64 MiB.
+	TailBytes, TailsBytes int
 }
 
 // Defaults of Config.
@@ -32,6 +34,7 @@ const (
 	DefaultBudget      = 64 << 20
 	DefaultTimeout     = 5e9
 	DefaultTailBytes   = 8 << 20
+	DefaultTailsBytes  = 64 << 20
 )
 
 func (c Config) withDefaults() Config {
@@ -45,6 +48,7 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxMessages, DefaultMaxMessages)
 	def(&c.Budget, DefaultBudget)
 	def(&c.TailBytes, DefaultTailBytes)
+	def(&c.TailsBytes, DefaultTailsBytes)
 	if c.Timeout == 0 {
 		c.Timeout = DefaultTimeout
 	}
@@ -84,6 +88,8 @@ type envelope struct {
 	ops      []Op
 	streams  []touched
 	messages int
+	durable  bool // fsynced by the leader
+	told     bool // by Durable
 	ended    bool
 	err      error
 }
@@ -118,6 +124,9 @@ type Planner struct {
 	failed   []Op
 	backlog  []Op
 	streams  map[record.StreamID]*Stream
+
+	tails     list.List // of *Stream with messages in their tail, the one used last at the back
+	tailBytes int
 }
 
 // New returns a Planner for a term that has just begun (its Barrier is behind it).
@@ -203,6 +212,10 @@ func (p *Planner) full() bool {
 	return p.b.Size() >= p.cfg.MaxBytes || p.cur.messages >= p.cfg.MaxMessages
 }
 
+// Full says that the envelope that is forming takes no more than what is being
+// written into it: whoever gathers changes leaves the rest for the next one.
+func (p *Planner) Full() bool { return p.full() }
+
 func (p *Planner) plan(op Op) {
 	rests := op.Plan(p)
 	switch {
@@ -238,9 +251,6 @@ func (p *Planner) finish(op Op) {
 // waited for room. The owner calls it when it has no event left to feed.
 func (p *Planner) Flush() {
 	for p.phase == planning && p.seal() {
-		if len(p.backlog) == 0 {
-			return
-		}
 		n := 0
 		for n < len(p.backlog) && p.phase == planning && !p.full() {
 			op := p.backlog[n]
@@ -294,15 +304,29 @@ func (p *Planner) touch(s *Stream) {
 	}
 }
 
-// Durable returns the operations of an envelope that the leader has fsynced, nil
-// if it ended before.
+// Durable takes the news that the leader has fsynced the envelope of a tick. It
+// returns the operations that are on its disk with all they were planned on: those
+// of the envelopes up to the first that is not, each once. One behind an envelope
+// that was refused is never among them: the fence makes it a no-op, so it counts for
+// nothing that it is on the disk.
 func (p *Planner) Durable(tick uint64) []Op {
 	for _, e := range p.inflight {
-		if e.tick == tick {
-			return e.ops
+		e.durable = e.durable || e.tick == tick
+	}
+	if p.phase != planning {
+		return nil
+	}
+	var ops []Op
+	for _, e := range p.inflight {
+		if !e.durable || e.ended && e.err != nil {
+			break
+		}
+		if !e.told {
+			e.told = true
+			ops = append(ops, e.ops...)
 		}
 	}
-	return nil
+	return ops
 }
 
 // Ended takes the outcome of a proposal.
@@ -383,13 +407,14 @@ func (p *Planner) BarrierDone(err error) {
 	p.failed = nil
 	p.backlog = append(ops, p.backlog...)
 	for id, s := range p.streams {
-		if !s.rebuild(p) {
-			delete(p.streams, id)
+		if s.touchedAt > p.applied && !s.rebuild(p) {
+			p.Forget(id)
 		}
 	}
 	if p.phase == suspended {
 		return
 	}
+	p.hear.Rebuilt()
 	p.phase = planning
 	p.nextEpoch()
 	p.form()

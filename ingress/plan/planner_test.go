@@ -363,8 +363,8 @@ func TestDedupIsPlannedAndTrimmed(t *testing.T) {
 	w.commitAll()
 	_, at, _ := s.Dedup("id1")
 	w.do(func(p *Planner) uint64 {
-		if n := s.TrimDedup(at, 10); n != 1 {
-			t.Errorf("trimmed %d, want 1", n)
+		if n, next := s.TrimDedup(at, 10); n != 1 || next <= at {
+			t.Errorf("trimmed %d and %d is next, want 1 and the time of id2", n, next)
 		}
 		return p.Tick()
 	})
@@ -375,5 +375,39 @@ func TestDedupIsPlannedAndTrimmed(t *testing.T) {
 	w.commitAll()
 	if _, _, ok := s.Dedup("id1"); ok || len(w.ids2[1]) != 1 {
 		t.Fatalf("id1 known: %v, %d rows left, want id2 alone", ok, len(w.ids2[1]))
+	}
+}
+
+func TestAMessageIDCanBeUsedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{})
+	s := w.create()
+	w.store("a", "x", "id")
+	w.p.Flush()
+	w.commitAll()
+	_, first, _ := s.Dedup("id")
+	w.now += 1000
+	w.do(func(p *Planner) uint64 {
+		s.ForgetID("id", first)
+		if _, _, ok := s.Dedup("id"); ok {
+			t.Error("a forgotten id is known")
+		}
+		s.Store("a", nil, []byte("y"), "id")
+		return p.Tick()
+	})
+	w.p.Flush()
+	w.commitAll()
+	seq, at, ok := s.Dedup("id")
+	if !ok || seq != 2 || at == first {
+		t.Fatalf("the id is %d at %d, known: %v; want the second message", seq, at, ok)
+	}
+	w.do(func(p *Planner) uint64 { // the first use leaves its window: the second must stay
+		s.TrimDedup(first, 10)
+		return p.Tick()
+	})
+	w.p.Flush()
+	w.commitAll()
+	if _, _, ok := s.Dedup("id"); !ok {
+		t.Fatal("trimming the first use forgot the second")
 	}
 }

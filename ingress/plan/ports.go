@@ -68,6 +68,9 @@ type Listener interface {
 	Failed(tick uint64)
 	// Stored: the applied state of a stream moved.
 	Stored(s *Stream)
+	// Rebuilt: all planned state was dropped; what the listener keeps of plans goes
+	// too. The operations that made it are planned again after this call.
+	Rebuilt()
 	// Removed: the message left the stream; it is not delivered any more. Messages
 	// below the stream's first sequence leave without a call when a prefix is cut.
 	Removed(s *Stream, seq uint64, subject string)

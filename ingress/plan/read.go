@@ -75,19 +75,28 @@ func (s *Stream) AppliedGaps() []uint64 {
 // AppliedLast returns the sequence of the last message whose subject matches.
 func (s *Stream) AppliedLast(filter string) (uint64, bool) {
 	last := uint64(0)
+	look := func(subject string, st record.SubjectStat) {
+		if st.Count == 0 || st.Last < s.applied.FirstSeq {
+			return
+		}
+		if st.Last > s.applied.LastSeq { // the store is ahead of what was told
+			st.Last, _ = s.AppliedLastOf(subject, s.applied.LastSeq)
+		}
+		last = max(last, st.Last)
+	}
 	if !jsapi.HasWildcards(filter) {
 		st, ok, err := s.p.store.SubjectStat(s.ID, filter)
 		if err != nil {
 			s.p.Fatal(err)
 		}
-		if ok && st.Count > 0 && st.Last >= s.applied.FirstSeq {
-			last = st.Last
+		if ok {
+			look(filter, st)
 		}
 		return last, last != 0
 	}
 	err := s.p.store.Subjects(s.ID, LiteralPrefix(filter), "", func(subject string, st record.SubjectStat) bool {
-		if st.Count > 0 && st.Last >= s.applied.FirstSeq && jsapi.SubjectMatches(filter, subject) {
-			last = max(last, st.Last)
+		if jsapi.SubjectMatches(filter, subject) {
+			look(subject, st)
 		}
 		return true
 	})
@@ -237,6 +246,9 @@ func (s *Stream) NthFromEnd(filter string, keep uint64) uint64 {
 		return 0
 	}
 	drop, seq := count-keep, uint64(0)
+	if filter == "" && count == s.state.LastSeq-s.state.FirstSeq+1 {
+		return s.state.FirstSeq + drop - 1 // no gaps
+	}
 	for m := s.Next(1); m != nil && drop > 0; m = s.Next(m.Seq + 1) {
 		if filter == "" || jsapi.SubjectMatches(filter, m.Subject) {
 			drop--
@@ -284,53 +296,4 @@ func (s *Stream) AppliedLowestLast(filters []string) (low uint64, ok bool) {
 		}
 	}
 	return low, ok
-}
-
-// AppliedCount counts the applied messages at or above from that match one of the
-// filters (none = all). Where counters tell, it reads nothing else.
-func (s *Stream) AppliedCount(from uint64, filters []string) uint64 {
-	st := &s.applied
-	switch {
-	case from > st.LastSeq || st.Messages == 0:
-		return 0
-	case len(filters) == 0 && from <= st.FirstSeq:
-		return st.Messages
-	case len(filters) == 0:
-		below := uint64(0)
-		err := s.p.store.ScanKeys(s.ID, st.FirstSeq, func(seq uint64) bool {
-			if seq >= from {
-				return false
-			}
-			below++
-			return true
-		})
-		if err != nil {
-			s.p.Fatal(err)
-		}
-		return st.Messages - min(below, st.Messages)
-	case from <= st.FirstSeq:
-		return s.countSubjects(filters)
-	}
-	n := uint64(0)
-	for from <= st.LastSeq {
-		m, next := s.Search(from, filters, 1<<20)
-		if m != nil {
-			n++
-		}
-		from = next
-	}
-	return n
-}
-
-func (s *Stream) countSubjects(filters []string) uint64 {
-	n, seen := uint64(0), map[string]bool{}
-	for _, f := range filters {
-		for _, row := range s.AppliedSubjects(f) {
-			if !seen[row.Subject] {
-				seen[row.Subject] = true
-				n += row.Count
-			}
-		}
-	}
-	return n
 }

@@ -1,7 +1,9 @@
 package plan
 
 import (
+	"container/list"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/holdfast-mq/holdfast/replication/command"
@@ -28,13 +30,16 @@ type Stream struct {
 	removed   []removal
 	puts      []command.IndexEntry
 	drops     []command.IndexEntry
-	trimmed   int64 // no message id older than this is left
 	gone      bool
-}
 
-type dedupEntry struct {
-	seq uint64
-	at  int64
+	ids      bool  // it may have message ids
+	trimmed  int64 // no message id older than this is left
+	looked   idLookup
+	deadTick uint64 // of the last purge of everything in flight
+	dead     bool   // such a purge is applied, its rows are not swept
+
+	inTails *list.Element // in Planner.tails
+	tailed  int           // bytes of the tail as Planner.tailBytes counts them
 }
 
 type removal struct {
@@ -46,6 +51,9 @@ type removal struct {
 // returns record.ErrNotFound for a stream that the group does not hold.
 func (p *Planner) Open(id record.StreamID) (*Stream, error) {
 	if s, ok := p.streams[id]; ok {
+		if s.gone {
+			return nil, fmt.Errorf("stream %d is being deleted: %w", id, record.ErrNotFound)
+		}
 		return s, nil
 	}
 	st, err := p.store.StreamState(id)
@@ -55,7 +63,7 @@ func (p *Planner) Open(id record.StreamID) (*Stream, error) {
 		}
 		return nil, err
 	}
-	s := &Stream{ID: id, p: p, applied: st, state: st, cutFrom: st.FirstSeq}
+	s := &Stream{ID: id, p: p, applied: st, state: st, cutFrom: st.FirstSeq, ids: true}
 	s.tail.Start(st.LastSeq + 1)
 	p.streams[id] = s
 	return s, nil
@@ -86,7 +94,12 @@ func (s *Stream) Delete() {
 }
 
 // Forget drops the plan of a stream that is gone, or that nobody needs loaded.
-func (p *Planner) Forget(id record.StreamID) { delete(p.streams, id) }
+func (p *Planner) Forget(id record.StreamID) {
+	if s := p.streams[id]; s != nil {
+		p.dropTail(s)
+		delete(p.streams, id)
+	}
+}
 
 // State is the planned counters.
 func (s *Stream) State() record.StreamState { return s.state }
@@ -151,17 +164,12 @@ func (s *Stream) putStat(subject string, st record.SubjectStat) {
 	}
 }
 
-// Dedup returns the sequence under which a message id was stored (or skipped)
-// and when; ok is false when the id is not known.
-func (s *Stream) Dedup(id string) (seq uint64, at int64, ok bool) {
-	if e, ok := s.dedup.Get(id); ok {
-		return e.seq, e.at, e.seq != 0
-	}
-	seq, at, ok, err := s.p.store.Dedup(s.ID, id)
-	if err != nil {
-		s.p.Fatal(err)
-	}
-	return seq, at, ok
+// ForgetID plans the removal of a message id that was used at a time and is past
+// its window, so that it can be used again: its rows go before the new ones come.
+func (s *Stream) ForgetID(id string, at int64) {
+	s.p.touch(s)
+	s.p.b.Index(nil, []command.IndexEntry{{Kind: command.IndexDedup, Stream: s.ID, Name: id, Time: uint64(at)}})
+	s.dedup.Put(id, dedupEntry{}, s.p.tick)
 }
 
 // NextTime is the time the next message gets: cluster time, but later than the last message's.
@@ -175,6 +183,9 @@ func (s *Stream) Store(subject string, header, payload []byte, id string) *recor
 	}
 	it := command.Item{Seq: m.Seq, Hash: record.SubjectHash(subject), MsgID: id}
 	s.p.touch(s)
+	if id != "" {
+		s.useID(id, m)
+	}
 	s.p.b.Store(s.ID, &it, m)
 	s.p.cur.messages++
 	s.state.LastSeq, s.state.LastTime = m.Seq, m.Time
@@ -191,9 +202,6 @@ func (s *Stream) Store(subject string, header, payload []byte, id string) *recor
 	st.Count++
 	st.Last = m.Seq
 	s.putStat(subject, st)
-	if id != "" {
-		s.dedup.Put(id, dedupEntry{m.Seq, m.Time}, s.p.tick)
-	}
 	s.tail.Append(m)
 	return m
 }
@@ -393,10 +401,15 @@ func (s *Stream) FirstOf(subject string, from uint64) uint64 {
 }
 
 // PurgeAll plans the removal of every message: O(1), the rows below the new
-// first sequence are dead. It returns how many there were.
+// first sequence are dead until they are swept (TakeDead, Sweep). It returns how
+// many messages there were.
 func (s *Stream) PurgeAll() uint64 {
 	n := s.state.Messages
 	s.p.touch(s)
+	if n > 0 {
+		s.p.b.Sweep(&command.SweepStep{Stream: s.ID, Kind: SweepDead})
+		s.deadTick = s.p.tick
+	}
 	s.state.FirstSeq, s.state.FirstTime = s.state.LastSeq+1, 0
 	s.state.Messages, s.state.Bytes, s.state.Subjects = 0, 0, 0
 	s.subjects.All(func(subject string, _ record.SubjectStat) bool {
@@ -412,93 +425,4 @@ func (s *Stream) Due(kind uint8, bucket int64, ticket uint64) {
 	s.puts = append(s.puts, command.IndexEntry{
 		Kind: command.IndexDue, Value: kind, Stream: s.ID, Seq: ticket, Time: uint64(bucket),
 	})
-}
-
-// TrimDedup plans the removal of up to limit message ids that are older than the
-// time; it returns how many.
-func (s *Stream) TrimDedup(until int64, limit int) int {
-	n := 0
-	err := s.p.store.DedupUntil(s.ID, s.trimmed, until, func(at int64, id string) bool {
-		s.trimmed = at
-		if e, ok := s.dedup.Get(id); ok && e.at != at {
-			return true // stored anew, or its removal is in flight
-		}
-		s.drops = append(s.drops, command.IndexEntry{
-			Kind: command.IndexDedup, Stream: s.ID, Name: id, Time: uint64(at),
-		})
-		s.dedup.Put(id, dedupEntry{}, s.p.tick)
-		n++
-		return n < limit
-	})
-	if err != nil {
-		s.p.Fatal(err)
-	}
-	if n > 0 {
-		s.p.touch(s)
-	}
-	return n
-}
-
-// seal writes what the forming envelope changes beside its messages.
-func (s *Stream) seal(p *Planner) {
-	if s.gone {
-		return
-	}
-	var d command.Deletes
-	if s.state.FirstSeq > s.cutFrom {
-		d.Ranges = []command.Range{{Stream: s.ID, First: s.cutFrom, Last: s.state.FirstSeq - 1}}
-		s.cutFrom = s.state.FirstSeq
-	}
-	for _, r := range s.removed {
-		if r.seq >= s.state.FirstSeq {
-			d.Keys = append(d.Keys, command.Key{Stream: s.ID, Seq: r.seq})
-		}
-		d.Index = append(d.Index, command.IndexEntry{
-			Kind: command.IndexSubject, Stream: s.ID, Name: r.subject, Seq: r.seq,
-		})
-	}
-	if len(d.Keys)+len(d.Ranges)+len(d.Index) > 0 {
-		p.b.Delete(&d)
-	}
-	if len(s.puts)+len(s.drops) > 0 {
-		p.b.Index(s.puts, s.drops)
-	}
-	rows := make([]command.SubjectRow, 0, len(s.changed))
-	for _, subject := range s.changed {
-		st, _ := s.subjects.Get(subject)
-		rows = append(rows, command.SubjectRow{Subject: subject, Stat: st})
-	}
-	p.b.Counters(s.ID, &s.state, rows)
-	s.changed, s.removed = s.changed[:0], s.removed[:0]
-	s.puts, s.drops = s.puts[:0], s.drops[:0]
-}
-
-func (s *Stream) apply(p *Planner, tick uint64, st *record.StreamState) {
-	s.applied = *st
-	s.subjects.Applied(tick, nil)
-	s.dedup.Applied(tick, nil)
-	s.deleted.Applied(tick, func(seq uint64, subject string) {
-		s.tail.Drop(seq)
-		p.hear.Removed(s, seq, subject)
-	})
-	s.tail.Evict(p.cfg.TailBytes, s.applied.LastSeq)
-}
-
-// rebuild drops the planned state; false if the stream is not there any more.
-func (s *Stream) rebuild(p *Planner) bool {
-	st, err := p.store.StreamState(s.ID)
-	if err != nil {
-		if !errors.Is(err, record.ErrNotFound) {
-			p.Fatal(err)
-		}
-		return false
-	}
-	s.applied, s.state, s.cutFrom = st, st, st.FirstSeq
-	s.subjects.Reset()
-	s.dedup.Reset()
-	s.deleted.Reset()
-	s.tail.Cut(st.LastSeq)
-	s.changed, s.removed, s.puts, s.drops = nil, nil, nil, nil
-	s.touchedAt, s.trimmed, s.gone = 0, 0, false
-	return true
 }

@@ -8,17 +8,36 @@ import (
 // SweepDead is the kind of the sweep that removes rows which a purge left dead.
 const SweepDead = 1
 
+// SweepCursor is how far a sweep has come: subjects up to After are done, and the
+// rows of Subject below Seq.
+type SweepCursor struct {
+	After, Subject string
+	Seq            uint64
+}
+
+// TakeDead says that a purge of everything was applied since the last call, and
+// left dead rows to sweep.
+func (s *Stream) TakeDead() bool {
+	dead := s.dead
+	s.dead = false
+	return dead
+}
+
 // Sweep plans the removal of rows of messages below the first sequence, which a
 // purge of everything left behind: subject rows, and the rows of subjects that
-// have no message any more. It looks at the subjects after a cursor, removes at
-// most limit rows and returns the next cursor, and whether there is more to do.
-// The sweep's own row is planned with it, so that another leader can go on.
-func (s *Stream) Sweep(after string, limit int) (next string, more bool) {
+// have no message any more. It removes at most limit rows from a cursor on and
+// returns the next cursor, and whether there is more to do. The sweep's own row is
+// planned with it, so that another leader can go on.
+func (s *Stream) Sweep(at SweepCursor, limit int) (next SweepCursor, more bool) {
 	s.p.touch(s)
 	first, n := s.state.FirstSeq, 0
-	next = after
-	err := s.p.store.Subjects(s.ID, "", after, func(subject string, st record.SubjectStat) bool {
-		for from := uint64(0); n < limit; n++ {
+	next = SweepCursor{After: at.After}
+	err := s.p.store.Subjects(s.ID, "", at.After, func(subject string, st record.SubjectStat) bool {
+		from := uint64(0)
+		if subject == at.Subject {
+			from = at.Seq
+		}
+		for ; n < limit; n++ {
 			seq, ok, err := s.p.store.NextBySubject(s.ID, subject, from)
 			if err != nil {
 				s.p.Fatal(err)
@@ -33,19 +52,20 @@ func (s *Stream) Sweep(after string, limit int) (next string, more bool) {
 			from = seq + 1
 		}
 		if n >= limit {
-			more = true
+			more, next.Subject, next.Seq = true, subject, from
 			return false
 		}
 		if _, planned := s.subjects.Get(subject); !planned && st.Last < first {
 			s.putStat(subject, record.SubjectStat{})
 			n++
 		}
-		next = subject
+		next.After = subject
 		return true
 	})
 	if err != nil {
 		s.p.Fatal(err)
 	}
-	s.p.b.Sweep(&command.SweepStep{Stream: s.ID, Kind: SweepDead, Done: !more})
+	done := !more && !s.dead && s.deadTick == 0 // not while another purge waits to be swept
+	s.p.b.Sweep(&command.SweepStep{Stream: s.ID, Kind: SweepDead, Done: done})
 	return next, more
 }
