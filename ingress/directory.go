@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/holdfast-mq/holdfast/ingress/jsapi"
 	"github.com/holdfast-mq/holdfast/storage/record"
@@ -27,41 +28,100 @@ func streamKey(account, name string) string {
 
 func accountKey(account string) string { return accountPrefix + account }
 
-// directory is the typed view of the stream rows of group 0.
-type directory struct{ meta Meta }
+// directory is the typed view of the stream rows of group 0. It remembers what it has decoded, one row for each
+// stream, because every change of any row makes everybody look at all of them.
+type directory struct {
+	meta Meta
+
+	mu struct {
+		sync.Mutex
+
+		decoded map[string]decodedRow // by key
+	}
+}
+
+type decodedRow struct {
+	version uint64
+	row     record.StreamRow
+}
+
+func newDirectory(meta Meta) *directory {
+	d := &directory{meta: meta}
+	d.mu.decoded = make(map[string]decodedRow)
+	return d
+}
 
 var errNameTaken = errors.New("stream name is taken")
 
-// row returns the row of a stream and its version, 0 if there is none.
-func (d directory) row(account, name string) (record.StreamRow, uint64) {
-	m, ok := d.meta.Get(streamKey(account, name))
+// row returns the row of a stream and its version, 0 if there is none. Its slices are shared.
+func (d *directory) row(account, name string) (record.StreamRow, uint64) {
+	key := streamKey(account, name)
+	m, ok := d.meta.Get(key)
 	if !ok {
+		d.mu.Lock()
+		delete(d.mu.decoded, key)
+		d.mu.Unlock()
 		return record.StreamRow{}, 0
 	}
-	return decodeRow(m), m.Version
+	return d.decode(m), m.Version
 }
 
-// decodeRow reads a row that this product wrote; one that can not be read is
-// shown as a row of no group, which nobody serves.
-func decodeRow(m record.MetaRow) record.StreamRow {
+// decode reads a row that this product wrote; one that can not be read is shown as
+// a row of no group, which nobody serves.
+func (d *directory) decode(m record.MetaRow) record.StreamRow {
+	d.mu.Lock()
+	known, ok := d.mu.decoded[m.Key]
+	d.mu.Unlock()
+	if ok && known.version == m.Version {
+		return known.row
+	}
 	var r record.StreamRow
 	if err := json.Unmarshal(m.Value, &r); err != nil {
-		return record.StreamRow{}
+		r = record.StreamRow{}
 	}
+	d.mu.Lock()
+	d.mu.decoded[m.Key] = decodedRow{m.Version, r}
+	d.mu.Unlock()
 	return r
 }
 
 // rows calls f for the rows of an account, of all if it is "", in order of their keys.
-func (d directory) rows(account string, f func(record.StreamRow) bool) {
+func (d *directory) rows(account string, f func(record.StreamRow) bool) {
+	d.versions(account, func(r record.StreamRow, _ uint64) bool { return f(r) })
+}
+
+// versions is rows with the versions.
+func (d *directory) versions(account string, f func(record.StreamRow, uint64) bool) {
 	prefix := streamPrefix
 	if account != "" {
 		prefix = streamKey(account, "")
 	}
-	d.meta.Scan(prefix, func(m record.MetaRow) bool { return f(decodeRow(m)) })
+	n, whole := 0, account == ""
+	d.meta.Scan(prefix, func(m record.MetaRow) bool {
+		n++
+		more := f(d.decode(m), m.Version)
+		whole = whole && more
+		return more
+	})
+	if whole {
+		d.forget(n)
+	}
+}
+
+// decodedSlack is how many rows may be remembered beside those that there are.
+const decodedSlack = 1024
+
+// forget lets go of rows that are gone, when they have become as many as the n rows that there are.
+func (d *directory) forget(n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.mu.decoded) > 2*n+decodedSlack {
+		d.mu.decoded = make(map[string]decodedRow)
+	}
 }
 
 // overlap names a stream of the account whose subjects overlap, other than except.
-func (d directory) overlap(account, except string, subjects []string) (name string) {
+func (d *directory) overlap(account, except string, subjects []string) (name string) {
 	d.rows(account, func(r record.StreamRow) bool {
 		if r.Name == except {
 			return true
@@ -79,7 +139,7 @@ func (d directory) overlap(account, except string, subjects []string) (name stri
 
 // reserve creates a row in phase creating, giving it an id. It returns
 // errNameTaken, or 10065 when subjects overlap another stream's.
-func (d directory) reserve(ctx context.Context, row record.StreamRow) error {
+func (d *directory) reserve(ctx context.Context, row record.StreamRow) error {
 	for {
 		lock, _ := d.meta.Get(accountKey(row.Account))
 		ids, _ := d.meta.Get(idKey)
@@ -115,7 +175,7 @@ func (d directory) reserve(ctx context.Context, row record.StreamRow) error {
 
 // change rewrites the row of a stream, as long as it is the row of this id. A nil
 // result of f removes it; an error of f ends the change.
-func (d directory) change(
+func (d *directory) change(
 	ctx context.Context, row record.StreamRow, f func(*record.StreamRow) (*record.StreamRow, error),
 ) error {
 	key := streamKey(row.Account, row.Name)

@@ -50,6 +50,7 @@ type engine struct {
 	p       *plan.Planner
 	streams map[record.StreamID]*stream
 	byName  map[nameKey]*stream
+	syncs   uint64 // looks at the directory
 	dirty   []*consumer
 	// gathered: the consumers with changes in each envelope in flight, by tick.
 	gathered map[uint64][]*consumer

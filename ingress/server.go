@@ -94,7 +94,7 @@ type Server struct {
 	cfg      Config
 	log      *zap.Logger
 	meta     Meta
-	dir      directory
+	dir      *directory
 	read     Reader
 	prefixes []string
 	accounts map[string]*account
@@ -120,7 +120,7 @@ func New(cfg Config, hub Hub, meta Meta, read Reader) (*Server, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // ended by Close
 	s := &Server{
-		cfg: cfg, log: cfg.Logger, meta: meta, dir: directory{meta}, read: read,
+		cfg: cfg, log: cfg.Logger, meta: meta, dir: newDirectory(meta), read: read,
 		prefixes: []string{jsapi.DefaultPrefix}, accounts: make(map[string]*account), ctx: ctx, cancel: cancel,
 	}
 	if cfg.Domain != "" {

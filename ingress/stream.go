@@ -28,9 +28,12 @@ type stream struct {
 	e    *engine
 	row  record.StreamRow
 	acct *account
-	subs map[string]func() // open subscriptions by subject
-	gone bool
-	busy bool // a step of creation or deletion is under way
+	// version is that of row, 0 if it is to be looked at again; seen is the number of the last look at the
+	// directory that found it.
+	version, seen uint64
+	subs          map[string]func() // open subscriptions by subject
+	gone          bool
+	busy          bool // a step of creation or deletion is under way
 	// deleting are the delete calls to answer when the stream is gone.
 	deleting []*api.Call
 
@@ -303,12 +306,11 @@ func (o *expireOp) Fail(bool) {}
 
 // syncDirectory takes over what the directory says about the streams of the group.
 func (e *engine) syncDirectory() {
-	seen := make(map[record.StreamID]bool, len(e.streams))
-	e.srv.dir.rows("", func(row record.StreamRow) bool {
+	e.syncs++
+	e.srv.dir.versions("", func(row record.StreamRow, version uint64) bool {
 		if row.Group != e.group || row.ID == 0 {
 			return true
 		}
-		seen[row.ID] = true
 		st := e.streams[row.ID]
 		if st == nil {
 			acct := e.srv.account(row.Account)
@@ -319,11 +321,16 @@ func (e *engine) syncDirectory() {
 			e.streams[row.ID] = st
 			e.byName[nameKey{row.Account, row.Name}] = st
 		}
-		e.advance(st, row)
+		st.seen = e.syncs
+		// A live stream has nothing to do until its row changes; the other phases are tried again.
+		if row.Phase != record.StreamLive || version != st.version {
+			st.version = version
+			e.advance(st, row)
+		}
 		return true
 	})
-	for id, st := range e.streams {
-		if !seen[id] {
+	for _, st := range e.streams {
+		if st.seen != e.syncs {
 			e.drop(st)
 		}
 	}
@@ -352,6 +359,7 @@ func (e *engine) advance(st *stream, row record.StreamRow) {
 	case record.StreamLive:
 		if err := st.subscribe(); err != nil {
 			e.log.Error("subscribing a stream's subjects", zap.String("stream", row.Name), zap.Error(err))
+			st.version = 0 // tried again with the next change
 		}
 	case record.StreamCreating:
 		e.finishCreate(st)
