@@ -164,14 +164,6 @@ func (s *Stream) putStat(subject string, st record.SubjectStat) {
 	}
 }
 
-// ForgetID plans the removal of a message id that was used at a time and is past
-// its window, so that it can be used again: its rows go before the new ones come.
-func (s *Stream) ForgetID(id string, at int64) {
-	s.p.touch(s)
-	s.p.b.Index(nil, []command.IndexEntry{{Kind: command.IndexDedup, Stream: s.ID, Name: id, Time: uint64(at)}})
-	s.dedup.Put(id, dedupEntry{}, s.p.tick)
-}
-
 // NextTime is the time the next message gets: cluster time, but later than the last message's.
 func (s *Stream) NextTime() int64 { return max(s.state.LastTime+1, s.p.Now()) }
 
