@@ -13,19 +13,30 @@ import (
 
 func TestCrashAfterEveryStep(t *testing.T) {
 	t.Parallel()
-	for i := range max(1, 3/thin) {
-		seed := uint64(i)
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			x := explore(seed, max(25, 45/thin), false)
-			for _, v := range x.violations {
-				t.Error(v)
-			}
-			if x.crashes < 300 {
-				t.Errorf("only %d crashes explored", x.crashes)
-			}
-			t.Logf("%d crashes", x.crashes)
-		})
+	explorers := make([]*explorer, max(1, 3/thin))
+	t.Run("seeds", func(t *testing.T) {
+		for i := range explorers {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				t.Parallel()
+				x := explore(uint64(i), max(25, 45/thin), false)
+				for _, v := range x.violations {
+					t.Error(v)
+				}
+				t.Logf("%d crashes, calls %v, %d segments dropped", x.crashes, x.ran, x.dropped)
+				explorers[i] = x
+			})
+		}
+	})
+	// A history that never truncates would prove little.
+	crashes, dropped, ran := 0, 0, map[opKind]int{}
+	for _, x := range explorers {
+		crashes, dropped = crashes+x.crashes, dropped+x.dropped
+		for kind, n := range x.ran {
+			ran[kind] += n
+		}
+	}
+	if crashes < 500 || thin == 1 && (dropped == 0 || len(ran) != int(opSeal)+1) {
+		t.Errorf("%d crashes, %d segments dropped, calls %v", crashes, dropped, ran)
 	}
 }
 
@@ -61,12 +72,15 @@ func TestKilledThenPowerLoss(t *testing.T) {
 		if err != nil {
 			t.Fatalf("kill at step %d: %v", kill, err)
 		}
+		must(t, l.Append(run(l.LastIndex()+1, l.LastIndex()+2, 99)))
 		served, err := read(l)
 		if err != nil {
 			t.Fatalf("kill at step %d: %v", kill, err)
 		}
 		after, err := Open(testConfig(mem.CrashClone(vfs.CrashCloneCfg{})))
-		must(t, err)
+		if err != nil {
+			t.Fatalf("kill at step %d, then power loss: %v", kill, err)
+		}
 		got, err := read(after)
 		if err != nil {
 			t.Fatalf("kill at step %d, then power loss: %v", kill, err)

@@ -44,7 +44,7 @@ func (s snapshot) with(tb testing.TB, name string, content []byte) *vfs.MemFS {
 	tb.Helper()
 	fs := vfs.NewCrashableMem()
 	dir := testConfig(fs).Dir
-	must(tb, makeDir(fs, dir))
+	must(tb, fs.MkdirAll(dir, 0o755))
 	for n, b := range s {
 		if n == name {
 			b = content
@@ -57,6 +57,7 @@ func (s snapshot) with(tb testing.TB, name string, content []byte) *vfs.MemFS {
 		must(tb, writeFile(fs, fs.PathJoin(dir, name), slices.Clone(content)))
 	}
 	must(tb, syncDir(fs, dir))
+	must(tb, syncAncestors(fs, dir))
 	return fs
 }
 
@@ -291,6 +292,65 @@ func TestOldCopies(t *testing.T) {
 	})
 	t.Run("limit: older copy of the last segment alone", func(t *testing.T) {
 		must(t, mustOpen(t, testConfig(old.with(t, oldLast, oldSmall[oldLast]))).Close())
+	})
+}
+
+// TestConsistentButDifferent has checksums that are all right and a history that is not the one written.
+func TestConsistentButDifferent(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	l := mustOpen(t, testConfig(fs))
+	must(t, l.Append(run(1, 3, 1)))
+	must(t, l.Append(run(4, 5, 1)))
+	seg := l.view.st.active()
+	name := segmentName(seg.number)
+	files := take(t, fs)
+	forge := func(entries ...[]Entry) []byte {
+		b := slices.Clone(files[name])
+		at, chain := int64(segmentHeaderSize), chainSeed(seg.use)
+		for i, es := range entries {
+			var enc batch
+			enc.reset(0)
+			if i == 0 {
+				enc.head(&head{})
+			}
+			for j := range es {
+				enc.entry(&es[j])
+			}
+			var out []byte
+			out, chain = enc.finish(batchRecords, seg.use, at, chain)
+			at += int64(copy(b[at:], out))
+		}
+		return b
+	}
+	if !slices.Equal(forge(run(1, 3, 1), run(4, 5, 1)), files[name]) {
+		t.Fatal("the forger does not write what the log writes")
+	}
+	t.Run("first batch replaced under the second", func(t *testing.T) {
+		wantDamage(t, files.with(t, name, forge(run(1, 3, 2))), name)
+	})
+	for i := range uint64(3) {
+		must(t, l.Append([]Entry{{Index: 6 + i, Term: 1, Data: make([]byte, 6000)}}))
+	}
+	files = take(t, fs)
+	if len(l.view.st.segs) != 2 {
+		t.Fatalf("%d segments", len(l.view.st.segs))
+	}
+	history := func(term uint64) [][]Entry {
+		all := [][]Entry{run(1, 3, term), run(4, 5, term)}
+		for i := uint64(6); i <= seg.last(); i++ {
+			all = append(all, []Entry{{Index: i, Term: term, Data: make([]byte, 6000)}})
+		}
+		return all
+	}
+	must(t, mustOpen(t, testConfig(files.with(t, name, forge(history(1)...)))).Close())
+	t.Run("all replaced, same length", func(t *testing.T) {
+		wantDamage(t, files.with(t, name, forge(history(2)...)), name)
+	})
+	t.Run("one batch fewer", func(t *testing.T) {
+		b := forge(run(1, 3, 1))
+		clear(b[seg.end-100:])
+		wantDamage(t, files.with(t, name, b), name)
 	})
 }
 

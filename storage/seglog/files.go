@@ -1,7 +1,9 @@
 package seglog
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 
@@ -180,32 +182,19 @@ func writeFile(fs vfs.FS, name string, b []byte) error {
 	return f.Close()
 }
 
-// makeDir creates dir and makes every directory it had to create durable in its parent.
-func makeDir(fs vfs.FS, dir string) error {
-	var parents []string
-	for d := dir; ; {
-		if _, err := fs.Stat(d); err == nil {
-			break
+// syncAncestors makes the path to dir durable. It goes all the way up, since a process that was killed may
+// have made any part of the path and synced none of it. A directory that may not be opened is not one we made.
+func syncAncestors(fs vfs.FS, dir string) error {
+	for {
+		parent := fs.PathDir(dir)
+		if parent == dir {
+			return nil
 		}
-		parent := fs.PathDir(d)
-		parents = append(parents, parent)
-		if parent == d || parent == "." || parent == "/" {
-			break
+		if err := syncDir(fs, parent); err != nil && !errors.Is(err, os.ErrPermission) {
+			return fmt.Errorf("seglog: sync %s: %w", parent, err)
 		}
-		d = parent
+		dir = parent
 	}
-	if len(parents) == 0 {
-		return nil
-	}
-	if err := fs.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("seglog: create %s: %w", dir, err)
-	}
-	for _, p := range parents {
-		if err := syncDir(fs, p); err != nil {
-			return fmt.Errorf("seglog: sync %s: %w", p, err)
-		}
-	}
-	return nil
 }
 
 func syncDir(fs vfs.FS, dir string) error {

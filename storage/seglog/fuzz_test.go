@@ -173,7 +173,7 @@ func FuzzSegment(f *testing.F) {
 		file = append(file, make([]byte, max(0, testSegment-len(file)))...)[:testSegment]
 		fs := vfs.NewMem()
 		cfg := testConfig(fs)
-		must(t, makeDir(fs, cfg.Dir))
+		must(t, fs.MkdirAll(cfg.Dir, 0o755))
 		must(t, writeFile(fs, fs.PathJoin(cfg.Dir, segmentName(1)), file))
 		must(t, writeFile(fs, fs.PathJoin(cfg.Dir, listName),
 			encodeList([]listEntry{{1, fuzzUse, segmentHeaderSize, chainSeed(fuzzUse)}})))

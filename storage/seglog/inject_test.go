@@ -198,6 +198,48 @@ func TestFullDiskWhileWriting(t *testing.T) {
 	wantContents(t, mustOpen(t, testConfig(mem)), want)
 }
 
+// landFS writes the batch and then says that the disk is full, once.
+type landFS struct {
+	vfs.FS
+
+	full bool
+}
+
+type landFile struct {
+	vfs.File
+
+	fs *landFS
+}
+
+func (l *landFS) OpenReadWrite(n string, c vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
+	f, err := l.FS.OpenReadWrite(n, c, o...)
+	return &landFile{File: f, fs: l}, err
+}
+
+func (f *landFile) WriteAt(b []byte, off int64) (int, error) {
+	n, err := f.File.WriteAt(b, off)
+	if err == nil && f.fs.full {
+		f.fs.full = false
+		return n, syscall.ENOSPC
+	}
+	return n, err
+}
+
+// TestRefusedBatchDoesNotComeBack: the bytes of an append that was refused may all be on the disk.
+func TestRefusedBatchDoesNotComeBack(t *testing.T) {
+	t.Parallel()
+	mem := vfs.NewMem()
+	fs := &landFS{FS: mem}
+	l := mustOpen(t, testConfig(fs))
+	must(t, l.Append(run(1, 3, 1)))
+	fs.full = true
+	if err := l.Append(run(4, 6, 1)); !errors.Is(err, ErrNoSpace) || errors.Is(err, ErrFailed) {
+		t.Fatal(err)
+	}
+	again := mustOpen(t, testConfig(mem)) // the process was killed here
+	wantContents(t, again, &contents{First: 1, Entries: run(1, 3, 1)})
+}
+
 // TestHalfWrittenAppendIsTakenBack: the list cannot be replaced for the second segment of one append.
 func TestHalfWrittenAppendIsTakenBack(t *testing.T) {
 	t.Parallel()
@@ -280,10 +322,6 @@ func failAt(t *testing.T, cause error, at int) bool {
 		err := o.run(l)
 		switch {
 		case err == nil:
-			model.apply(o)
-		case errors.Is(err, ErrNoSpace) && o.kind == opPrefix:
-			model.apply(o) // the entries are gone, the segments are not yet given back
-		case errors.Is(err, ErrNoSpace) && o.kind == opReset:
 			model.apply(o)
 		case errors.Is(err, ErrNoSpace):
 		case errors.Is(err, ErrFailed):

@@ -86,15 +86,12 @@ type Recovery struct {
 // segments. A *DamageError means that something which was durable is wrong or missing; nothing is changed
 // then. ErrVersion means that the files are of another format.
 func Open(cfg Config) (*Log, error) {
-	if err := cfg.validate(); err != nil {
-		return nil, err
-	}
 	cfg = cfg.defaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	if err := makeDir(cfg.FS, cfg.Dir); err != nil {
-		return nil, err
+	if err := cfg.FS.MkdirAll(cfg.Dir, 0o755); err != nil {
+		return nil, fmt.Errorf("seglog: create %s: %w", cfg.Dir, err)
 	}
 	l := &Log{
 		cfg: cfg, opened: time.Now(),
@@ -178,6 +175,9 @@ func (l *Log) settle(ld *loaded) error {
 
 // create makes the first segment and the first list. A crash before the list is durable leaves no log.
 func (l *Log) create(ld *loaded) error {
+	if err := syncAncestors(l.cfg.FS, l.cfg.Dir); err != nil {
+		return err
+	}
 	seg, err := l.pool.take()
 	if err != nil {
 		return err

@@ -187,6 +187,15 @@ func TestConfigLimits(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	cfg := Config{FS: vfs.NewMem(), Dir: "log"}
+	l, err := Open(cfg)
+	must(t, err)
+	must(t, l.Append(run(1, 2, 1)))
+	must(t, l.Close())
+	r, err := Check(cfg.FS, cfg.Dir)
+	if err != nil || r.LastIndex != 2 || r.Segments[0].Size != DefaultSegmentSize {
+		t.Errorf("%+v, %v", r, err)
+	}
 	d := Config{}.defaults()
 	if d.SegmentSize != DefaultSegmentSize || d.TailBytes != DefaultTailBytes ||
 		d.Recycle != DefaultRecycle || d.SealAfter != 0 || d.Logger == nil {

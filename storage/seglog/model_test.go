@@ -52,6 +52,7 @@ const (
 	opVote
 	opPayload
 	opSeal
+	opOpen
 )
 
 // op is one call on a log.
@@ -79,6 +80,8 @@ func (o op) String() string {
 		return fmt.Sprintf("vote %q in %d", o.bytes, o.term)
 	case opPayload:
 		return fmt.Sprintf("payload of %d", len(o.bytes))
+	case opOpen:
+		return "open"
 	default:
 		return "seal"
 	}
@@ -129,7 +132,7 @@ func (c *contents) apply(o op) {
 		c.Term = o.term
 	case opVote:
 		c.Term, c.VotedTerm, c.Candidate = o.term, o.term, string(o.bytes)
-	case opPayload, opSeal:
+	case opPayload, opSeal, opOpen:
 	}
 	c.normalize()
 }
@@ -172,8 +175,11 @@ func randomEntries(rng *rand.Rand, first, term uint64, n, size int) []Entry {
 
 // randomOp picks a call that makes sense in state c.
 func randomOp(rng *rand.Rand, c *contents) op {
+	if c.Term == 0 {
+		return op{kind: opVote, term: 1 + uint64(rng.IntN(3)), bytes: []byte("node-0")}
+	}
 	switch n := rng.IntN(100); {
-	case n < 48 || c.Term == 0 && n < 90:
+	case n < 48:
 		first := c.last() + 1
 		if c.last() == 0 {
 			first = 1 + uint64(rng.IntN(50))

@@ -7,8 +7,7 @@ import (
 )
 
 // TruncatePrefix drops the entries <= upTo and returns when that is durable. Segments left without entries
-// are kept for re-use or removed. An upTo below FirstIndex does nothing. ErrNoSpace may come from giving the
-// segments back only: the entries are gone if FirstIndex says so.
+// are kept for re-use or removed. An upTo below FirstIndex does nothing.
 func (l *Log) TruncatePrefix(upTo uint64) error {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
@@ -91,7 +90,13 @@ func (l *Log) dropSegments() error {
 		return nil
 	}
 	dropped, kept := l.view.st.segs[:n], l.view.st.segs[n:]
-	if err := l.replaceList(kept); err != nil {
+	err := l.replaceList(kept)
+	if err != nil && isNoSpace(err) && l.failed.Load() == nil {
+		// The truncation itself is durable. The segments go with the next one.
+		l.cfg.Logger.Warn("no space to give log segments back", zap.String("dir", l.cfg.Dir), zap.Error(err))
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	l.view.mu.Lock()
