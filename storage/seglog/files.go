@@ -183,7 +183,8 @@ func writeFile(fs vfs.FS, name string, b []byte) error {
 }
 
 // syncAncestors makes the path to dir durable. It goes all the way up, since a process that was killed may
-// have made any part of the path and synced none of it. A directory that may not be opened is not one we made.
+// have made any part of the path and synced none of it. A directory that may not be opened is not one it
+// made.
 func syncAncestors(fs vfs.FS, dir string) error {
 	for {
 		parent := fs.PathDir(dir)
