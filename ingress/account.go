@@ -71,10 +71,13 @@ func (a *account) open(hub Hub) error {
 	return nil
 }
 
-func (a *account) close() {
+func (a *account) closeConn() {
 	if a.conn != nil {
 		a.conn.Close()
 	}
+}
+
+func (a *account) closeLink() {
 	if a.link != nil {
 		a.link.Close()
 	}

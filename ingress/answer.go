@@ -35,10 +35,6 @@ func (e *engine) api(c *call) {
 		e.srv.absent(ac)
 		return
 	}
-	if !e.p.Admit(0) { // answers that wait for a commit count, too
-		ac.Error(jsapi.NewError(jsapi.CodeStreamTooManyRequests))
-		return
-	}
 	switch c.req.Verb {
 	case jsapi.VerbStreamCreate:
 		e.createAgain(st, ac)
@@ -52,11 +48,11 @@ func (e *engine) api(c *call) {
 		api.Get(ac, st.plan())
 	case jsapi.VerbStreamMsgDelete:
 		if op := api.NewMsgDelete(ac, st.lookup); op != nil {
-			e.submit(op)
+			e.submitCall(op, ac)
 		}
 	case jsapi.VerbStreamPurge:
 		if op := api.NewPurge(ac, st.lookup, e.yield); op != nil {
-			e.submit(op)
+			e.submitCall(op, ac)
 		}
 	default:
 		e.consumerCall(st, ac)

@@ -200,8 +200,13 @@ func (c *consumer) after(e *engine, actions []deliver.Action) {
 	}
 }
 
-// wakeReady gives every consumer that is ready one turn.
+// wakeReady gives every consumer that is ready one turn. Without a valid lease
+// nothing may be delivered, so nothing is booked as delivered.
 func (e *engine) wakeReady() {
+	e.blocked = len(e.ready) > 0 && e.term.Check() != nil
+	if e.blocked {
+		return
+	}
 	turn := e.ready
 	e.ready = nil
 	for _, c := range turn {

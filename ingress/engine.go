@@ -3,10 +3,12 @@ package ingress
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/holdfast-mq/holdfast/ingress/api"
 	"github.com/holdfast-mq/holdfast/ingress/deliver"
 	"github.com/holdfast-mq/holdfast/ingress/jsapi"
 	"github.com/holdfast-mq/holdfast/ingress/plan"
@@ -21,6 +23,7 @@ const (
 	evPublish eventKind = iota
 	evAck
 	evNext
+	evAPI // call
 	evRun // fn
 	evEnded
 	evDurable
@@ -32,6 +35,7 @@ type event struct {
 	stream *stream
 	msg    *Msg
 	at     time.Time // of arrival
+	call   *call
 	fn     func(*engine)
 	result plan.Result
 }
@@ -46,8 +50,11 @@ type engine struct {
 	store Store
 	ctx   context.Context //nolint:containedctx // the engine is the term's scope; ended when it ends
 	q     *queue
+	tasks sync.WaitGroup // work of the term on other goroutines; it ends with ctx
 
 	p       *plan.Planner
+	expired time.Time // when waiting operations were last checked for their timeout
+	blocked bool      // something is ready, and the lease is not valid
 	streams map[record.StreamID]*stream
 	byName  map[nameKey]*stream
 	syncs   uint64 // looks at the directory
@@ -56,6 +63,7 @@ type engine struct {
 	gathered map[uint64][]*consumer
 	ready    []*consumer // have something to deliver
 	timers   *deadlines[timed]
+	due      []timed // scratch space of tick
 	// Scratch space of the calls into consumers.
 	actions []deliver.Action
 	change  command.ConsumerChange
@@ -81,7 +89,7 @@ func newEngine(ctx context.Context, srv *Server, group uint32, term Term, store 
 		Ended:   func(r plan.Result) { e.q.push(event{kind: evEnded, result: r}) },
 		Durable: func(tick uint64) { e.q.push(event{kind: evDurable, result: plan.Result{Tick: tick}}) },
 		Barrier: func() {
-			srv.tasks.Go(func() {
+			e.tasks.Go(func() {
 				err := term.Barrier(ctx)
 				e.q.push(event{kind: evRun, fn: func(e *engine) { e.p.BarrierDone(err) }})
 			})
@@ -122,6 +130,9 @@ func (e *engine) run() {
 	}
 }
 
+// resignEvery is the pause between two tries to give a group away.
+const resignEvery = 5 * time.Second
+
 // giveUp ends the term from within: what it can not plan, the next leader can.
 func (e *engine) giveUp(err error) {
 	if errors.Is(err, record.ErrNotLeader) || errors.Is(err, record.ErrUnknownOutcome) {
@@ -129,8 +140,18 @@ func (e *engine) giveUp(err error) {
 	} else {
 		e.log.Error("group leader can not go on, giving leadership away", zap.Error(err))
 	}
-	e.srv.resign(e.group)
-	<-e.ctx.Done()
+	t := time.NewTicker(resignEvery)
+	defer t.Stop()
+	for {
+		if e.term.Check() == nil {
+			e.srv.resign(e.group)
+		}
+		select {
+		case <-e.ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
 }
 
 func (e *engine) handle(evs []event) {
@@ -144,6 +165,8 @@ func (e *engine) handle(evs []event) {
 			e.ack(ev)
 		case evNext:
 			e.next(ev)
+		case evAPI:
+			e.api(ev.call)
 		case evRun:
 			ev.fn(e)
 		case evEnded:
@@ -162,14 +185,12 @@ func (e *engine) publish(ev *event, leading bool) { //nolint:revive // flag-para
 	st := ev.stream
 	m := ev.msg
 	e.srv.counts.publishes.Add(1)
-	if st.gone {
-		return // the subscription is on its way out; nobody promised anything
-	}
 	if !leading {
-		e.srv.limbo(st.acct, m.Reply, st.row.Name, ev.at)
+		e.srv.unplanned(ev)
 		return
 	}
-	if !e.load(st) {
+	if st.gone || !e.load(st) {
+		e.refuse(st, m.Reply)
 		return
 	}
 	op := publish.New(&st.target, st.out(e), &record.Message{
@@ -183,10 +204,31 @@ func (e *engine) publish(ev *event, leading bool) { //nolint:revive // flag-para
 	e.p.Submit(op)
 }
 
-// submit plans an operation of the API or of the engine's own.
+// refuse answers a publish to a stream that is being deleted, or can not be read.
+func (e *engine) refuse(st *stream, reply string) {
+	err := jsapi.NewError(jsapi.CodeStreamNotFound)
+	if e.p.Err() != nil {
+		err = jsapi.WithText(jsapi.CodeClusterNotAvail, publish.TextNotStored)
+	}
+	st.acct.send(reply, "", nil, jsapi.AppendPubError(nil, st.row.Name, err))
+}
+
+// submit plans an operation of the engine's own.
 func (e *engine) submit(op plan.Op) {
 	op.Base().Arrived = time.Now().UnixNano()
 	e.p.Submit(op)
+}
+
+// submitCall plans the operation of an API call. It counts in the group's budget
+// until it is done: what waits for a commit is bounded.
+func (e *engine) submitCall(op plan.Op, ac *api.Call) {
+	size := len(ac.Body) + eventOverhead
+	if !e.p.Admit(size) {
+		ac.Error(jsapi.NewError(jsapi.CodeStreamTooManyRequests))
+		return
+	}
+	op.Base().Size = size
+	e.submit(op)
 }
 
 // yield plans an operation after the events that wait now, so that long work in
@@ -197,7 +239,10 @@ func (e *engine) yield(op plan.Op) {
 
 // sleep is how long the loop may wait for an event.
 func (e *engine) sleep() time.Duration {
-	if len(e.ready) > 0 {
+	switch {
+	case e.blocked:
+		return blockedWait
+	case len(e.ready) > 0:
 		return 0
 	}
 	d := time.Hour
@@ -210,17 +255,30 @@ func (e *engine) sleep() time.Duration {
 	return d
 }
 
-// tick runs what fell due.
+// blockedWait is how long deliveries wait for a lease that is not valid.
+const blockedWait = 10 * time.Millisecond
+
+// tick runs what fell due: each thing once, so that one that falls due again at
+// once lets others in between.
 func (e *engine) tick() {
-	e.p.Expire(time.Now().Add(-time.Duration(e.p.Config().Timeout)).UnixNano())
+	if wall := time.Now(); wall.Sub(e.expired) >= checkEvery {
+		e.expired = wall
+		e.p.Expire(wall.Add(-time.Duration(e.p.Config().Timeout)).UnixNano())
+	}
 	now := e.term.Now()
+	due := e.due[:0]
 	for {
 		item, ok := e.timers.pop(now)
 		if !ok {
-			return
+			break
 		}
+		due = append(due, item)
+	}
+	for _, item := range due {
 		item.due(e, now)
 	}
+	clear(due)
+	e.due = due
 }
 
 // stop ends what the term began: subscriptions first, so that no request reaches
@@ -230,12 +288,14 @@ func (e *engine) stop() {
 		st.unsubscribe()
 	}
 	for _, ev := range e.q.close() {
-		switch {
-		case ev.kind == evPublish:
-			e.srv.limbo(ev.stream.acct, ev.msg.Reply, ev.stream.row.Name, ev.at)
-		case ev.kind == evRun && ev.fn != nil:
-			// an API request or an outcome for a term that is over: the requester's
-			// retry reaches the next leader
+		switch ev.kind {
+		case evEnded:
+			e.p.Ended(ev.result) // what is known is told
+		case evPublish:
+			e.srv.unplanned(&ev)
+		case evAPI:
+			e.srv.hold(ev.call)
+		default: // for a term that is over
 		}
 	}
 	for _, st := range e.streams {
@@ -244,18 +304,21 @@ func (e *engine) stop() {
 		}
 	}
 	e.p.Stop()
+	e.tasks.Wait()
 }
 
 // Gather implements plan.Listener.
 func (e *engine) Gather(tick uint64) {
-	dirty := e.dirty
-	e.dirty = e.dirty[:0:0]
-	for _, c := range dirty {
+	n := 0
+	for ; n < len(e.dirty) && !e.p.Full(); n++ {
+		c := e.dirty[n]
+		e.dirty[n] = nil
 		c.dirty = false
 		if c.gather(e, tick) {
 			e.gathered[tick] = append(e.gathered[tick], c)
 		}
 	}
+	e.dirty = e.dirty[n:]
 }
 
 // Applied implements plan.Listener.

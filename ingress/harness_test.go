@@ -37,14 +37,14 @@ type node struct {
 }
 
 // inWorld runs a test in virtual time with one node, n, that leads everything.
-func inWorld(t *testing.T, cfg Config, f func(w *world, n *node)) {
+func inWorld(t *testing.T, cfg Config, f func(t *testing.T, n *node)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, meta: newFakeMeta(), group: newFakeGroup(t)}
 		n := w.node("n1", cfg)
 		w.meta.set(func() { w.meta.leader = "n1" })
 		n.lead()
-		f(w, n)
+		f(t, n)
 	})
 }
 

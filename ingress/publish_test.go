@@ -12,7 +12,7 @@ import (
 
 func TestPublishIsAnsweredWhenItIsApplied(t *testing.T) {
 	t.Parallel()
-	inWorld(t, Config{}, func(w *world, n *node) {
+	inWorld(t, Config{}, func(t *testing.T, n *node) {
 		n.stream(nil)
 		n.wantAck(n.publish("s.a", "", "one"), `{"stream":"S","seq":1}`)
 		n.term.hold()
@@ -59,7 +59,7 @@ func TestPublishOutcomes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inWorld(t, Config{}, func(w *world, n *node) {
+			inWorld(t, Config{}, func(t *testing.T, n *node) {
 				n.stream(nil)
 				n.term.hold()
 				inbox := n.publish("s.a", "", "x")

@@ -16,37 +16,45 @@ type queue struct {
 	}
 }
 
+// offered is what became of an event.
+type offered uint8
+
+const (
+	taken offered = iota
+	full
+	closed // nobody handles events any more
+)
+
 func newQueue(limit int) *queue {
 	return &queue{wake: make(chan struct{}, 1), limit: limit}
 }
 
-// offer adds an event of a size; false if the queue is full or closed.
-func (q *queue) offer(ev event, size int) bool {
+// offer adds an event of a size, if there is room.
+func (q *queue) offer(ev event, size int) offered {
 	q.mu.Lock()
-	ok := !q.mu.closed && q.mu.bytes+size <= q.limit
-	if ok {
-		q.mu.events = append(q.mu.events, ev)
-		q.mu.bytes += size
+	defer q.mu.Unlock()
+	switch {
+	case q.mu.closed:
+		return closed
+	case q.mu.bytes+size > q.limit:
+		return full
 	}
-	q.mu.Unlock()
-	if ok {
-		q.signal()
-	}
-	return ok
+	q.mu.events = append(q.mu.events, ev)
+	q.mu.bytes += size
+	q.signal()
+	return taken
 }
 
 // push adds an event whatever the size of the queue; false if it is closed.
 func (q *queue) push(ev event) bool {
 	q.mu.Lock()
-	ok := !q.mu.closed
-	if ok {
-		q.mu.events = append(q.mu.events, ev)
+	defer q.mu.Unlock()
+	if q.mu.closed {
+		return false
 	}
-	q.mu.Unlock()
-	if ok {
-		q.signal()
-	}
-	return ok
+	q.mu.events = append(q.mu.events, ev)
+	q.signal()
+	return true
 }
 
 func (q *queue) signal() {
@@ -79,6 +87,6 @@ func (q *queue) close() []event {
 	defer q.mu.Unlock()
 	q.mu.closed = true
 	evs := q.mu.events
-	q.mu.events = nil
+	q.mu.events, q.mu.bytes = nil, 0
 	return evs
 }

@@ -49,8 +49,13 @@ func (s *Server) dispatch(c *call) {
 		return
 	}
 	if e := s.engine(row.Group); e != nil {
-		if !e.q.offer(event{kind: evRun, fn: func(e *engine) { e.api(c) }}, len(c.msg.Data)+eventOverhead) {
+		switch e.q.offer(event{kind: evAPI, call: c}, len(c.msg.Data)+eventOverhead) {
+		case full:
 			s.dropped.Add(1)
+			s.apiCall(c).Error(jsapi.NewError(jsapi.CodeStreamTooManyRequests))
+		case closed:
+			s.hold(c)
+		case taken:
 		}
 		return
 	}
@@ -59,17 +64,33 @@ func (s *Server) dispatch(c *call) {
 	}
 }
 
-// toMeta answers what the leader of group 0 answers. The work waits for commits,
-// so it has a goroutine.
+// maxMetaCalls bounds the calls that the leader of group 0 works on at a time.
+const maxMetaCalls = 4096
+
+// toMeta answers what the leader of group 0 answers.
 func (s *Server) toMeta(c *call) {
 	switch {
 	case s.meta.Leading():
-		s.tasks.Go(func() { s.metaCall(c) })
+		s.metaTask(c)
 	default:
 		if l := s.meta.GroupLeader(0); l == "" || l == s.cfg.Node {
 			s.hold(c)
 		}
 	}
+}
+
+// metaTask works on a call of group 0 on its own goroutine: it waits for commits.
+func (s *Server) metaTask(c *call) {
+	if s.metaCalls.Add(1) > maxMetaCalls {
+		s.metaCalls.Add(-1)
+		s.dropped.Add(1)
+		s.apiCall(c).Error(jsapi.NewError(jsapi.CodeStreamTooManyRequests))
+		return
+	}
+	s.tasks.Go(func() {
+		defer s.metaCalls.Add(-1)
+		s.metaCall(c)
+	})
 }
 
 // holder keeps requests until a leader is known.

@@ -103,6 +103,9 @@ type Server struct {
 	tasks    sync.WaitGroup
 	dropped  atomic.Uint64
 	held     holder
+	// metaCalls are the calls of group 0 that are worked on now.
+	metaCalls atomic.Int32
+	limbo    *limbo
 	closing  atomic.Bool
 
 	mu struct {
@@ -127,6 +130,7 @@ func New(cfg Config, hub Hub, meta Meta, read Reader) (*Server, error) {
 		s.prefixes = append(s.prefixes, jsapi.DomainPrefix(cfg.Domain))
 	}
 	s.held.limit = cfg.HoldMax
+	s.limbo = newLimbo(time.Duration(cfg.Plan.Timeout), DefaultLimboMax, s.tellLost)
 	s.mu.engines = make(map[uint32]*engine)
 	for _, acc := range hub.Accounts() {
 		a := &account{Account: acc, srv: s}
@@ -139,6 +143,7 @@ func New(cfg Config, hub Hub, meta Meta, read Reader) (*Server, error) {
 		}
 	}
 	s.tasks.Go(s.retryHeld)
+	s.tasks.Go(func() { s.limbo.run(ctx) })
 	return s, nil
 }
 
@@ -190,28 +195,26 @@ func (s *Server) Drain() { s.closing.Store(true) }
 // Close ends everything; terms must have ended before.
 func (s *Server) Close() {
 	s.cancel()
-	s.tasks.Wait()
 	for _, a := range s.accounts {
-		a.close()
+		a.closeConn() // nothing comes in from here on
+	}
+	s.tasks.Wait() // their answers still leave
+	for _, a := range s.accounts {
+		a.closeLink()
 	}
 }
 
-// limbo answers a publish that was not planned because the lease was not valid:
-// another leader may have stored it, so its answer has the first word.
-func (s *Server) limbo(a *account, reply, stream string, at time.Time) {
-	if reply == "" {
-		return
+// unplanned puts a publish that came without a valid lease, or was not planned when
+// its term ended, into limbo.
+func (s *Server) unplanned(ev *event) {
+	if ev.msg.Reply != "" {
+		s.limbo.add(lost{acct: ev.stream.acct, reply: ev.msg.Reply, stream: ev.stream.name, at: ev.at})
 	}
-	s.tasks.Go(func() {
-		t := time.NewTimer(time.Until(at.Add(time.Duration(s.cfg.Plan.Timeout))))
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-s.ctx.Done():
-		}
-		e := jsapi.WithText(jsapi.CodeClusterNotAvail, publish.TextUnknown)
-		a.send(reply, "", nil, jsapi.AppendPubError(nil, stream, e))
-	})
+}
+
+func (s *Server) tellLost(p *lost) {
+	e := jsapi.WithText(jsapi.CodeClusterNotAvail, publish.TextUnknown)
+	p.acct.send(p.reply, "", nil, jsapi.AppendPubError(nil, p.stream, e))
 }
 
 // overloaded answers a publish that found the group's queue full.

@@ -26,6 +26,7 @@ const (
 // then only its directory row and subscriptions are here.
 type stream struct {
 	e    *engine
+	name string // as row has it; never written again, for other goroutines
 	row  record.StreamRow
 	acct *account
 	// version is that of row, 0 if it is to be looked at again; seen is the number of the last look at the
@@ -44,6 +45,7 @@ type stream struct {
 	match     matcher
 	seenLast  uint64 // messages up to it were shown to the consumers
 	ageDue    int64  // time of a due row that this engine wrote, 0 if it knows none
+	expiring  bool   // an operation removes what is past max_age
 	ids       trimmer
 }
 
@@ -125,13 +127,18 @@ func (st *stream) subscribe() error {
 	q, srv := st.e.q, st.e.srv
 	onPublish := func(m *Msg) {
 		size := len(m.Subject) + len(m.Reply) + len(m.Header) + len(m.Data) + eventOverhead
-		if !q.offer(event{kind: evPublish, stream: st, msg: m, at: time.Now()}, size) {
-			srv.overloaded(st.acct, m.Reply, st.row.Name)
+		ev := event{kind: evPublish, stream: st, msg: m, at: time.Now()}
+		switch q.offer(ev, size) {
+		case full:
+			srv.overloaded(st.acct, m.Reply, st.name)
+		case closed:
+			srv.unplanned(&ev)
+		case taken:
 		}
 	}
 	of := func(kind eventKind) func(*Msg) {
 		return func(m *Msg) {
-			if !q.offer(event{kind: kind, stream: st, msg: m, at: time.Now()}, len(m.Data)+eventOverhead) {
+			if q.offer(event{kind: kind, stream: st, msg: m, at: time.Now()}, len(m.Data)+eventOverhead) == full {
 				srv.dropped.Add(1)
 			}
 		}
@@ -216,7 +223,9 @@ func (e *engine) watchAge(st *stream) {
 		e.timers.set(st, 0)
 		return
 	}
-	e.timers.set(st, state.FirstTime+age)
+	if !st.expiring {
+		e.timers.set(st, state.FirstTime+age)
+	}
 	if st.ageDue == 0 && e.p.Planning() {
 		st.ageDue = state.FirstTime + age
 		e.submit(&dueOp{st: st, kind: dueAge, bucket: st.ageDue})
@@ -225,11 +234,19 @@ func (e *engine) watchAge(st *stream) {
 
 // due implements timed: the oldest message may have expired.
 func (st *stream) due(e *engine, now int64) {
-	if !e.load(st) || st.gone {
-		return
+	switch {
+	case st.gone, st.expiring, !e.load(st):
+	case !e.srv.agesTrusted():
+		e.timers.set(st, now+untrustedWait)
+	default:
+		st.expiring = true
+		e.submit(&expireOp{st: st})
 	}
-	e.submit(&expireOp{st: st})
 }
+
+// untrustedWait is the pause between two looks at messages past max_age while the
+// clock is not believed.
+const untrustedWait = int64(time.Second)
 
 // dueOp writes a due row.
 type dueOp struct {
@@ -287,7 +304,7 @@ func (o *expireOp) Plan(p *plan.Planner) uint64 {
 	}
 	o.more = n == expireStep
 	if n == 0 {
-		return 0
+		return s.Rests() // what would have gone is on its way out
 	}
 	return p.Tick()
 }
@@ -298,6 +315,7 @@ func (o *expireOp) Done(*plan.Planner) {
 		o.st.e.submit(&expireOp{st: o.st})
 		return
 	}
+	o.st.expiring = false
 	o.st.e.watchAge(o.st)
 }
 
@@ -317,7 +335,7 @@ func (e *engine) syncDirectory() {
 			if acct == nil {
 				return true // an account that this node's hub does not have
 			}
-			st = &stream{e: e, row: row, acct: acct, subs: make(map[string]func()), consumers: make(map[string]*consumer)}
+			st = &stream{e: e, name: row.Name, row: row, acct: acct, subs: make(map[string]func()), consumers: make(map[string]*consumer)}
 			e.streams[row.ID] = st
 			e.byName[nameKey{row.Account, row.Name}] = st
 		}

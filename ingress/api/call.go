@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/holdfast-mq/holdfast/ingress/jsapi"
 )
@@ -11,19 +12,22 @@ import (
 // come with later levels.
 const Level = 0
 
-// Call is one request. Reply is called at most once; the request is answered then.
-// Failed, if set, is told that the answer is an error.
+// Call is one request. Reply is called at most once: the first answer counts, and
+// what comes after it (a late success behind a timeout) is dropped. Failed, if set,
+// is told that the answer is an error. Answers may come from any goroutine.
 type Call struct {
 	Req    jsapi.Request
 	Header []byte
 	Body   []byte
 	Reply  func(body []byte)
 	Failed func()
+
+	answered atomic.Bool
 }
 
 // Error answers with an error.
 func (c *Call) Error(e *jsapi.Error) {
-	if c.Failed != nil {
+	if c.Failed != nil && !c.answered.Load() {
 		c.Failed()
 	}
 	c.Answer(failure(jsapi.NewErrorResponse(c.Req.Verb, e), c.Req.Verb))
@@ -58,7 +62,9 @@ func (c *Call) Answer(v any) {
 	if err != nil {
 		panic(fmt.Sprintf("api response of plain values: %v", err))
 	}
-	c.Reply(b)
+	if !c.answered.Swap(true) {
+		c.Reply(b)
+	}
 }
 
 // Empty judges a call that takes no body: 10038.

@@ -17,7 +17,7 @@ type Replier interface {
 	// Reply sends header block (may be nil) and body to a reply subject.
 	Reply(subject string, header, body []byte)
 	// Leading returns nil while this node may answer as leader: asked right before
-	// a leader ack.
+	// an ack of a message that is not committed.
 	Leading() error
 }
 
@@ -91,7 +91,7 @@ func (o *Op) Plan(p *plan.Planner) uint64 {
 		return rests
 	}
 	o.store(s)
-	if o.level == jsapi.LevelNone {
+	if o.level == jsapi.LevelNone && !o.replied && o.out.Leading() == nil {
 		o.answer()
 	}
 	return p.Tick()
