@@ -56,9 +56,9 @@ func TestCrashDuringRecovery(t *testing.T) {
 
 var errKilled = errors.New("killed")
 
-// TestKilledThenPowerLoss kills the process at every step, opens the log with all that the kernel still has,
+// TestCrashKilledThenPowerLoss kills the process at every step, opens the log with all that the kernel still has,
 // and only then cuts the power: what was served in between must still be there.
-func TestKilledThenPowerLoss(t *testing.T) {
+func TestCrashKilledThenPowerLoss(t *testing.T) {
 	t.Parallel()
 	for kill := 1; ; kill += thin {
 		mem := vfs.NewCrashableMem()
