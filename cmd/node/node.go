@@ -86,7 +86,7 @@ func (n *Node) startGroups(context.Context) error {
 	host, err := replication.Open(n.ctx, replication.Config{
 		NodeID: n.cfg.NodeID, Dir: n.cfg.DataDir, Groups: n.cfg.Groups, Timeouts: n.cfg.timeouts(),
 		Transport: transport.Config{Listen: n.cfg.RaftListen, Resolve: n.resolve},
-		Log:       seglog.Config{SegmentSize: seglog.DefaultSegmentSize},
+		Log:       seglog.Config{SealAfter: seglog.DefaultSealAfter},
 		Handler:   n.handler, Logger: n.log.Named("raft"), Fatal: n.onFatal,
 	})
 	if err != nil {
