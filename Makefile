@@ -36,16 +36,18 @@ help: ## list the targets
 
 ## Run it.
 
-run: ## one node on this machine, data in ./data (ARGS="--listen …")
-	$(call need,cmd/holdfast)
-	go run ./cmd/holdfast serve $(ARGS)
+run: bin/holdfast ## one node on port 4222, data in ./data (ARGS="--listen …")
+	exec bin/holdfast serve $(ARGS)
 
-cluster: ## three nodes on this machine
-	$(call unbuilt,three nodes from one command)
+cluster: bin/holdfast ## three nodes that find each other by gossip, data in ./data/cluster; Ctrl-C stops them
+	exec bin/holdfast cluster local $(ARGS)
 
-demo: ## publish, kill a node, see that nothing is lost
-	$(call need,cmd/holdfast)
-	go run ./cmd/holdfast demo $(ARGS)
+demo: bin/holdfast ## three nodes under load, two leaders killed with SIGKILL; counts what was lost (about a minute)
+	exec bin/holdfast demo $(ARGS)
+
+.PHONY: bin/holdfast
+bin/holdfast:
+	go build -o $@ ./cmd/holdfast
 
 ## Test it.
 

@@ -46,10 +46,11 @@ func openStopped(dir string) (*stopped, error) {
 	if _, err := os.Stat(filepath.Join(dir, node.LockFile)); err != nil {
 		return s, nil //nolint:nilerr // no node ever ran here
 	}
-	if s.lock, err = node.LockDir(dir); err != nil {
-		return nil, usage(fmt.Errorf("%s: %w; stop the node first", dir, err))
+	s.lock, err = node.LockDir(dir)
+	if errors.Is(err, node.ErrInUse) {
+		err = usage(fmt.Errorf("%s is %w; stop the node first", dir, err))
 	}
-	return s, nil
+	return s, err
 }
 
 func (s *stopped) logDir(group int) string { return s.part(group, "log") }

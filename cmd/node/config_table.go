@@ -20,7 +20,7 @@ type Config struct {
 	Profile string `name:"profile" env:"HOLDFAST_PROFILE" default:"lan" help:"Raft timeouts: lan, fast (fsync never above 100 ms) or local (tests); the same on all nodes." group:"Node"`
 
 	// Listen is for NATS clients. Empty: what NATSConfig says, else hub.DefaultListen.
-	Listen string `name:"listen" env:"HOLDFAST_LISTEN" placeholder:"127.0.0.1:4222" help:"Address for NATS clients (127.0.0.1:4222, unless --nats-config has one)." group:"NATS"`
+	Listen string `name:"listen" env:"HOLDFAST_LISTEN" placeholder:"HOST:PORT" help:"Address for NATS clients; 127.0.0.1:4222, unless --nats-config has one." group:"NATS"`
 	// NATSConfig is a nats-server configuration file for the embedded hub: accounts, users, TLS, limits.
 	NATSConfig string `name:"nats-config" env:"HOLDFAST_NATS_CONFIG" placeholder:"FILE" help:"nats-server configuration for accounts, users, TLS and limits of the embedded hub." group:"NATS"`
 	// NATSURL, NATSLeafURL and NATSCreds are for a hub of your own. This version refuses them.
