@@ -28,8 +28,12 @@ func check(log *seglog.Log, store *storage.Store, logger *zap.Logger) error {
 	}
 	if last < snap.Index || differs {
 		if !p.Installed {
-			return damaged("the log ends at %d, or disagrees with the snapshot at entry %d of term %d taken here",
-				last, snap.Index, snap.Term)
+			return damaged(
+				"the log ends at %d, or disagrees with the snapshot at entry %d of term %d taken here",
+				last,
+				snap.Index,
+				snap.Term,
+			)
 		}
 		if last > 0 {
 			logger.Info("dropping the log that an installed snapshot replaces",
@@ -53,7 +57,11 @@ func check(log *seglog.Log, store *storage.Store, logger *zap.Logger) error {
 		return err
 	}
 	if differs {
-		return damaged("the state has applied entry %d of term %d, the log holds another one there", a.Index, a.Term)
+		return damaged(
+			"the state has applied entry %d of term %d, the log holds another one there",
+			a.Index,
+			a.Term,
+		)
 	}
 	if term, _, _ := log.Vote(); term < log.LastTerm() {
 		return damaged("the last entry is of term %d, the current term is %d", log.LastTerm(), term)

@@ -108,9 +108,13 @@ func TestCheck(t *testing.T) {
 			"log ends at 8, the state has applied 9", 1, 8,
 		},
 		{"log lost", func(f *files) { f.applied(9, 1) }, "log ends at 0, the state has applied 9", 0, 0},
-		{"snapshot within the log", func(f *files) { f.logged(1, 9, 1).applied(7, 1).snapshot(8, 1) }, "", 1, 9},
 		{
-			"log lost behind a snapshot of its own", func(f *files) { f.logged(1, 7, 1).applied(7, 1).snapshot(8, 1) },
+			"snapshot within the log",
+			func(f *files) { f.logged(1, 9, 1).applied(7, 1).snapshot(8, 1) }, "", 1, 9,
+		},
+		{
+			"log lost behind a snapshot of its own",
+			func(f *files) { f.logged(1, 7, 1).applied(7, 1).snapshot(8, 1) },
 			"log ends at 7", 1, 7,
 		},
 		{
@@ -119,13 +123,17 @@ func TestCheck(t *testing.T) {
 		},
 		{
 			"log disagrees with a snapshot of its own",
-			func(f *files) { f.logged(1, 9, 2).applied(7, 2).snapshot(8, 1) }, "disagrees with the snapshot", 1, 9,
+			func(f *files) { f.logged(1, 9, 2).applied(7, 2).snapshot(8, 1) },
+			"disagrees with the snapshot", 1, 9,
 		},
 		{
 			"log starts behind the snapshot",
 			func(f *files) { f.logged(5, 9, 1).applied(7, 1).snapshot(3, 1) }, "log starts at 5", 5, 9,
 		},
-		{"log starts at the snapshot", func(f *files) { f.logged(5, 9, 1).applied(7, 1).snapshot(4, 1) }, "", 5, 9},
+		{
+			"log starts at the snapshot",
+			func(f *files) { f.logged(5, 9, 1).applied(7, 1).snapshot(4, 1) }, "", 5, 9,
+		},
 		{"log starts late", func(f *files) { f.logged(2, 9, 1) }, "log starts at 2", 2, 9},
 		{
 			"state applied another entry", func(f *files) { f.logged(1, 9, 2).applied(7, 1) },
@@ -133,9 +141,15 @@ func TestCheck(t *testing.T) {
 		},
 		{"install over a shorter log", func(f *files) { f.logged(1, 5, 1).installed(9, 2) }, "", 0, 0},
 		{"install over nothing", func(f *files) { f.installed(9, 2) }, "", 0, 0},
-		{"install over a log that disagrees", func(f *files) { f.logged(1, 12, 1).installed(9, 2) }, "", 0, 0},
+		{
+			"install over a log that disagrees",
+			func(f *files) { f.logged(1, 12, 1).installed(9, 2) }, "", 0, 0,
+		},
 		{"install over a log that agrees", func(f *files) { f.logged(1, 12, 2).installed(9, 2) }, "", 1, 12},
-		{"log goes on behind an install", func(f *files) { f.installed(9, 2).logged(10, 12, 2).applied(11, 2) }, "", 10, 12},
+		{
+			"log goes on behind an install",
+			func(f *files) { f.installed(9, 2).logged(10, 12, 2).applied(11, 2) }, "", 10, 12,
+		},
 		{
 			"log lost behind an install", func(f *files) { f.installed(9, 2).applied(11, 2) },
 			"reaches entry 11", 0, 0,
@@ -149,11 +163,18 @@ func TestCheck(t *testing.T) {
 			switch {
 			case tc.damage == "" && err != nil:
 				t.Errorf("check: %v", err)
-			case tc.damage != "" && (!errors.Is(err, record.ErrDamaged) || !strings.Contains(err.Error(), tc.damage)):
+			case tc.damage == "":
+			case !errors.Is(err, record.ErrDamaged), !strings.Contains(err.Error(), tc.damage):
 				t.Errorf("check: %v, want damage that names %q", err, tc.damage)
 			}
 			if f.log.FirstIndex() != tc.first || f.log.LastIndex() != tc.last {
-				t.Errorf("log holds %d to %d, want %d to %d", f.log.FirstIndex(), f.log.LastIndex(), tc.first, tc.last)
+				t.Errorf(
+					"log holds %d to %d, want %d to %d",
+					f.log.FirstIndex(),
+					f.log.LastIndex(),
+					tc.first,
+					tc.last,
+				)
 			}
 		})
 	}

@@ -47,13 +47,10 @@ type groupClock struct {
 	cfg clock.Config
 	log *seglog.Log
 
-	mu struct {
-		sync.Mutex
-
-		running bool
-		line    int64         // cluster time minus BOOTTIME, as persisted last
-		hold    time.Duration // BOOTTIME at which deleting by age may begin, as persisted last
-	}
+	mu      sync.Mutex // guards what follows
+	running bool
+	line    int64         // cluster time minus BOOTTIME, as persisted last
+	hold    time.Duration // BOOTTIME at which deleting by age may begin, as persisted last
 }
 
 // newGroupClock continues the clock that the log holds. stored is the highest
@@ -78,12 +75,12 @@ func (c *groupClock) persist() error {
 	line, hold := now-int64(boot), boot+wait
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	moved := time.Duration(line - c.mu.line).Abs()
-	held := (hold - c.mu.hold).Abs()
-	if running == c.mu.running && moved < clockDrift && (held < clockDrift || wait == 0) {
+	moved := time.Duration(line - c.line).Abs()
+	held := (hold - c.hold).Abs()
+	if running == c.running && moved < clockDrift && (held < clockDrift || wait == 0) {
 		return nil
 	}
-	c.mu.running, c.mu.line, c.mu.hold = running, line, hold
+	c.running, c.line, c.hold = running, line, hold
 	return c.log.SetSealPayload(c.Persist())
 }
 
@@ -107,13 +104,8 @@ func (c *groupClock) hello(peer raft.ServerAddress, b transport.Beat) {
 	c.Adopt(b.Clock, time.Duration(b.AgeWait))
 }
 
-// observe follows the leader's clock, and notes anyone's wall clock.
-func (c *groupClock) observe(peer raft.ServerAddress, leading bool, b transport.Beat) {
-	c.ObserveWall(string(peer), b.Wall)
-	if leading {
-		c.Observe(b.Clock, time.Duration(b.AgeWait))
-	}
-}
+// follow takes over the leader's clock.
+func (c *groupClock) follow(b transport.Beat) { c.Observe(b.Clock, time.Duration(b.AgeWait)) }
 
 // Clock is the cluster clock of this replica: its health, and an operator's word on it.
 func (g *Group) Clock() *clock.Clock { return g.clock.Clock }

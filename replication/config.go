@@ -53,7 +53,10 @@ type Timeouts struct {
 // LAN are the default timeouts: measured median fail-over 2.5 s.
 func LAN() Timeouts {
 	return Timeouts{
-		Heartbeat: time.Second, Election: time.Second, Lease: 500 * time.Millisecond, Commit: 50 * time.Millisecond,
+		Heartbeat: time.Second,
+		Election:  time.Second,
+		Lease:     500 * time.Millisecond,
+		Commit:    50 * time.Millisecond,
 	}
 }
 
@@ -78,9 +81,17 @@ func (t Timeouts) validate() error {
 	case t.Heartbeat < 50*time.Millisecond:
 		return fmt.Errorf("heartbeat timeout is %v, want at least 50ms", t.Heartbeat)
 	case t.Election < t.Heartbeat:
-		return fmt.Errorf("election timeout is %v, want at least the heartbeat timeout %v", t.Election, t.Heartbeat)
+		return fmt.Errorf(
+			"election timeout is %v, want at least the heartbeat timeout %v",
+			t.Election,
+			t.Heartbeat,
+		)
 	case t.Lease < 10*time.Millisecond || t.Lease > t.Heartbeat:
-		return fmt.Errorf("leader lease timeout is %v, want 10ms to the heartbeat timeout %v", t.Lease, t.Heartbeat)
+		return fmt.Errorf(
+			"leader lease timeout is %v, want 10ms to the heartbeat timeout %v",
+			t.Lease,
+			t.Heartbeat,
+		)
 	case t.Commit < time.Millisecond || t.Commit > t.Heartbeat:
 		return fmt.Errorf("commit timeout is %v, want 1ms to the heartbeat timeout %v", t.Commit, t.Heartbeat)
 	}
@@ -116,9 +127,17 @@ func (r Retention) validate() error {
 	// Half of it must hold what is in flight: a follower's tail that reaches past a
 	// snapshot it is sent can wedge hashicorp/raft v1.8.0 (issue 697).
 	case r.MinTrailing < 4 || r.MaxTrailing < r.MinTrailing:
-		return fmt.Errorf("trailing entries are %d to %d, want at least 4 and an order", r.MinTrailing, r.MaxTrailing)
+		return fmt.Errorf(
+			"trailing entries are %d to %d, want at least 4 and an order",
+			r.MinTrailing,
+			r.MaxTrailing,
+		)
 	case r.TrailingBytes < 0 || r.LogMaxBytes <= 0:
-		return fmt.Errorf("trailing bytes are %d, log bytes %d, want positive ones", r.TrailingBytes, r.LogMaxBytes)
+		return fmt.Errorf(
+			"trailing bytes are %d, log bytes %d, want positive ones",
+			r.TrailingBytes,
+			r.LogMaxBytes,
+		)
 	case r.SnapshotAge <= 0 || r.SnapshotCheck <= 0:
 		return fmt.Errorf("snapshot age is %v, check %v, want positive ones", r.SnapshotAge, r.SnapshotCheck)
 	}

@@ -73,6 +73,12 @@
 // created anew on the same log and state. Shutdown leaves futures unanswered;
 // releaseOn ends their waits.
 //
+// One limit stays: a replica refuses its vote to one that is not a voter in its own
+// latest configuration. If the leader is lost right after a new voter's
+// configuration was committed by the new voter and itself, the others cannot elect
+// anyone until it is back. So a change of the configuration is complete when every
+// voter has it, not when it is committed.
+//
 // # Directory
 //
 //	NODE                        node id, cluster id, incarnation (JSON)

@@ -34,13 +34,10 @@ type fsm struct {
 	batch *storage.Batch
 	now   position // as of the open batch
 
-	mu struct {
-		sync.Mutex
-
-		applied position      // as of the last commit
-		moved   chan struct{} // closed at the next commit; nil while nobody waits
-		failed  error
-	}
+	mu      sync.Mutex    // guards what follows
+	applied position      // as of the last commit
+	moved   chan struct{} // closed at the next commit; nil while nobody waits
+	failed  error
 }
 
 // position is how far a state has come.
@@ -69,17 +66,17 @@ func (f *fsm) reload() {
 func (f *fsm) publish() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.mu.applied = f.now
-	if f.mu.moved != nil {
-		close(f.mu.moved)
-		f.mu.moved = nil
+	f.applied = f.now
+	if f.moved != nil {
+		close(f.moved)
+		f.moved = nil
 	}
 }
 
 func (f *fsm) position() position {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.mu.applied
+	return f.applied
 }
 
 func (f *fsm) fence() record.Fence { return f.position().fence }
@@ -88,14 +85,14 @@ func (f *fsm) fence() record.Fence { return f.position().fence }
 func (f *fsm) wait(ctx context.Context, index uint64) error {
 	for {
 		f.mu.Lock()
-		if f.mu.applied.index >= index {
+		if f.applied.index >= index {
 			f.mu.Unlock()
 			return nil
 		}
-		if f.mu.moved == nil {
-			f.mu.moved = make(chan struct{})
+		if f.moved == nil {
+			f.moved = make(chan struct{})
 		}
-		moved := f.mu.moved
+		moved := f.moved
 		f.mu.Unlock()
 		select {
 		case <-moved:
@@ -108,9 +105,9 @@ func (f *fsm) wait(ctx context.Context, index uint64) error {
 // fail stops the node; the state stays as the last commit left it.
 func (f *fsm) fail(err error) error {
 	f.mu.Lock()
-	first := f.mu.failed == nil
+	first := f.failed == nil
 	if first {
-		f.mu.failed = err
+		f.failed = err
 	}
 	f.mu.Unlock()
 	if first {
@@ -123,7 +120,7 @@ func (f *fsm) fail(err error) error {
 func (f *fsm) broken() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.mu.failed
+	return f.failed
 }
 
 // Apply implements raft.FSM; Raft uses ApplyBatch.

@@ -155,17 +155,26 @@ func TestFSMConfiguration(t *testing.T) {
 func TestFSMStops(t *testing.T) {
 	t.Parallel()
 	first := entry(1, 1, record.Fence{Term: 1, Epoch: 1, Ordinal: 1}, record.Fence{}, 1)
-	good := func() *raft.Log { return entry(2, 1, record.Fence{Term: 1, Epoch: 1, Ordinal: 2}, record.Fence{}, 2) }
+	good := func() *raft.Log {
+		return entry(2, 1, record.Fence{Term: 1, Epoch: 1, Ordinal: 2}, record.Fence{}, 2)
+	}
 	for _, tc := range []struct {
 		name, want string
 		bad        func() *raft.Log
 	}{
 		{"version", "version 9", func() *raft.Log { l := good(); l.Data[0] = 9; return l }},
 		{"entry type", "entry type 7", func() *raft.Log { l := good(); l.Data[1] = 7; return l }},
-		{"command", "command type 200", func() *raft.Log { l := good(); l.Data[command.HeaderSize] = 200; return l }},
+		{
+			"command",
+			"command type 200", func() *raft.Log { l := good(); l.Data[command.HeaderSize] = 200; return l },
+		},
 		{"short", "malformed", func() *raft.Log { l := good(); l.Data = l.Data[:len(l.Data)-1]; return l }},
 		{"empty", "0 bytes", func() *raft.Log { l := good(); l.Data = nil; return l }},
-		{"raft type", "LogAddPeerDeprecated", func() *raft.Log { l := good(); l.Type = raft.LogAddPeerDeprecated; return l }},
+		{
+			"raft type",
+			"LogAddPeerDeprecated",
+			func() *raft.Log { l := good(); l.Type = raft.LogAddPeerDeprecated; return l },
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -193,7 +202,10 @@ func TestFSMStopsWithItsStore(t *testing.T) {
 	t.Parallel()
 	b := newFSMBench(t)
 	_ = b.store.Close()
-	b.want([]*raft.Log{entry(1, 1, record.Fence{Term: 1, Epoch: 1, Ordinal: 1}, record.Fence{}, 1)}, record.ErrUnknownOutcome)
+	b.want(
+		[]*raft.Log{entry(1, 1, record.Fence{Term: 1, Epoch: 1, Ordinal: 1}, record.Fence{}, 1)},
+		record.ErrUnknownOutcome,
+	)
 	if len(b.fatals) != 1 {
 		t.Errorf("fatal: %v", b.fatals)
 	}
@@ -219,9 +231,18 @@ func TestFSMWait(t *testing.T) {
 	}
 }
 
-func metaLog(t *testing.T, index uint64, id record.ProposalID, conds []record.MetaCond, writes ...record.MetaWrite) *raft.Log {
+func metaLog(
+	t *testing.T,
+	index uint64,
+	id record.ProposalID,
+	conds []record.MetaCond,
+	writes ...record.MetaWrite,
+) *raft.Log {
 	t.Helper()
-	data, err := command.AppendMetaBatch(nil, &command.MetaBatch{Proposal: id, Conditions: conds, Writes: writes})
+	data, err := command.AppendMetaBatch(
+		nil,
+		&command.MetaBatch{Proposal: id, Conditions: conds, Writes: writes},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,14 +254,36 @@ func TestFSMMeta(t *testing.T) {
 	b := newFSMBench(t)
 	id := func(n uint64) record.ProposalID { return record.NewProposalID(1, n) }
 	cond := func(key string, v uint64) []record.MetaCond { return []record.MetaCond{{Key: key, Version: v}} }
-	put := func(key, value string) record.MetaWrite { return record.MetaWrite{Key: key, Value: []byte(value)} }
+	put := func(key, value string) record.MetaWrite {
+		return record.MetaWrite{Key: key, Value: []byte(value)}
+	}
 	del := func(key string) record.MetaWrite { return record.MetaWrite{Key: key} }
 
 	b.want([]*raft.Log{
 		metaLog(t, 1, id(1), cond("x", 0), put("x", "one"), put("y", "one")),
-		metaLog(t, 2, id(2), cond("x", 0), put("x", "two")),                                      // sees entry 1
-		metaLog(t, 3, id(1), cond("x", 0), put("x", "one"), put("y", "one")),                     // entry 1 again
-		metaLog(t, 4, id(4), append(cond("x", 1), cond("y", 9)...), put("x", "4"), put("z", "")), // all or nothing
+		metaLog(
+			t,
+			2,
+			id(2),
+			cond("x", 0),
+			put("x", "two"),
+		), // sees entry 1
+		metaLog(
+			t,
+			3,
+			id(1),
+			cond("x", 0),
+			put("x", "one"),
+			put("y", "one"),
+		), // entry 1 again
+		metaLog(
+			t,
+			4,
+			id(4),
+			append(cond("x", 1), cond("y", 9)...),
+			put("x", "4"),
+			put("z", ""),
+		), // all or nothing
 		metaLog(t, 5, id(5), cond("x", 1), put("x", "five"), del("y")),
 		metaLog(t, 6, id(5), cond("x", 1), put("x", "five"), del("y")),
 	}, nil, record.ErrConflict, nil, record.ErrConflict, nil, nil)

@@ -63,13 +63,11 @@ type ticket struct {
 type collector struct {
 	observe func(error) // is told every answer of Raft, nil included
 
-	mu struct {
-		sync.Mutex
-		queue  []ticket
-		closed bool
-	}
-	wake chan struct{} // cap 1
-	idle sync.WaitGroup
+	mu     sync.Mutex // guards queue and closed
+	queue  []ticket
+	closed bool
+	wake   chan struct{} // cap 1
+	idle   sync.WaitGroup
 }
 
 func newCollector(observe func(error)) *collector {
@@ -82,9 +80,9 @@ func newCollector(observe func(error)) *collector {
 // the same: its instance is gone, and so is whoever waited for the goroutine.
 func (c *collector) add(t ticket) {
 	c.mu.Lock()
-	closed := c.mu.closed
+	closed := c.closed
 	if !closed {
-		c.mu.queue = append(c.mu.queue, t)
+		c.queue = append(c.queue, t)
 	}
 	c.mu.Unlock()
 	if closed {
@@ -101,7 +99,7 @@ func (c *collector) add(t ticket) {
 // released.
 func (c *collector) close() {
 	c.mu.Lock()
-	c.mu.closed = true
+	c.closed = true
 	c.mu.Unlock()
 	select {
 	case c.wake <- struct{}{}:
@@ -114,8 +112,8 @@ func (c *collector) run() {
 	var batch []ticket
 	for {
 		c.mu.Lock()
-		batch, c.mu.queue = c.mu.queue, batch[:0]
-		closed := c.mu.closed
+		batch, c.queue = c.queue, batch[:0]
+		closed := c.closed
 		c.mu.Unlock()
 		for i := range batch {
 			batch[i].done(c.answer(&batch[i]))

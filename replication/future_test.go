@@ -154,9 +154,9 @@ func TestTransferWatch(t *testing.T) {
 	at := time.Unix(1000, 0)
 	busy := raft.ErrLeadershipTransferInProgress
 	for i, s := range []struct {
-		after time.Duration
+		after int // seconds
 		err   error
-		want  time.Duration
+		want  int
 	}{
 		{0, nil, 0},
 		{1, busy, 0},
@@ -169,9 +169,9 @@ func TestTransferWatch(t *testing.T) {
 		{5, busy, 5},
 		{1, raft.ErrNotLeader, 0},
 	} {
-		at = at.Add(s.after * time.Second)
-		if got := w.seen(s.err, at, 5*time.Second); got != s.want*time.Second {
-			t.Errorf("step %d: %v, want %v", i, got, s.want*time.Second)
+		at = at.Add(time.Duration(s.after) * time.Second)
+		if got := w.seen(s.err, at, 5*time.Second); got != time.Duration(s.want)*time.Second {
+			t.Errorf("step %d: %v, want %d s", i, got, s.want)
 		}
 	}
 }

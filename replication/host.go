@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -129,11 +130,8 @@ type Host struct {
 	cancel   context.CancelFunc
 	stopRun  context.CancelFunc // of the transport
 
-	mu struct {
-		sync.Mutex
-
-		closed bool
-	}
+	mu     sync.Mutex // guards what follows
+	closed bool
 }
 
 // Open opens or makes the replicas of every group and starts them. A data directory
@@ -214,7 +212,7 @@ func (h *Host) groupConfig(id uint32) groupConfig {
 	return c
 }
 
-func (h *Host) handler(id uint32) Handler {
+func (h *Host) handler(id uint32) Handler { //nolint:ireturn // what Config.Handler returns
 	handler := h.cfg.Handler(id)
 	if handler == nil {
 		return idleHandler{}
@@ -276,7 +274,11 @@ func (h *Host) ClusterID() string {
 // open makes the transport of a group's new Raft instance.
 func (h *Host) open(g *Group) (*transport.GroupTransport, error) {
 	return h.trans.Group(transport.GroupConfig{
-		ID: g.id, Local: g.server, Source: source{g}, Stall: g.logs.log.InFlightSince, Boottime: h.cfg.Clock.Boottime,
+		ID:       g.id,
+		Local:    g.server,
+		Source:   source{g},
+		Stall:    g.logs.log.InFlightSince,
+		Boottime: h.cfg.Clock.Boottime,
 	})
 }
 
@@ -294,8 +296,13 @@ func (h *Host) Bootstrap(founders []Founder) error {
 	for _, f := range founders {
 		addr := transport.Address(f.Node, f.Incarnation)
 		if node, err := transport.NodeOf(addr); err != nil || node != f.Node {
-			return fmt.Errorf("%w: founder %q with incarnation %q makes the server %q, not \"nodeID/incarnation\"",
-				errConfig, f.Node, f.Incarnation, addr)
+			return fmt.Errorf(
+				"%w: founder %q with incarnation %q makes the server %q, not \"nodeID/incarnation\"",
+				errConfig,
+				f.Node,
+				f.Incarnation,
+				addr,
+			)
 		}
 		conf.Servers = append(conf.Servers, raft.Server{ID: raft.ServerID(addr), Address: addr})
 	}
@@ -346,8 +353,8 @@ func (h *Host) changed() {
 // Idempotent. It does not hand leadership over; see Group.Transfer.
 func (h *Host) Shutdown() error {
 	h.mu.Lock()
-	closed := h.mu.closed
-	h.mu.closed = true
+	closed := h.closed
+	h.closed = true
 	h.mu.Unlock()
 	if closed {
 		return nil
@@ -355,8 +362,8 @@ func (h *Host) Shutdown() error {
 	h.cancel() // writes of rows that wait for a leader give up
 	h.meta.close()
 	var err error
-	for i := len(h.groups) - 1; i >= 0; i-- {
-		err = errors.Join(err, h.groups[i].close())
+	for _, g := range slices.Backward(h.groups) {
+		err = errors.Join(err, g.close())
 	}
 	h.stopRun()
 	err = errors.Join(err, h.trans.Close())

@@ -31,12 +31,28 @@ func TestConfigRefuses(t *testing.T) {
 		{"no fatal", func(c *Config) { c.Fatal = nil }, "Fatal"},
 		{"too few groups", func(c *Config) { c.Groups = -1 }, "-1 groups"},
 		{"too many groups", func(c *Config) { c.Groups = MaxGroups + 1 }, "65 groups"},
-		{"heartbeat", func(c *Config) { c.Timeouts = LAN(); c.Timeouts.Heartbeat = 49 * time.Millisecond }, "heartbeat"},
-		{"election", func(c *Config) { c.Timeouts = LAN(); c.Timeouts.Election = 999 * time.Millisecond }, "election"},
-		{"lease", func(c *Config) { c.Timeouts = LAN(); c.Timeouts.Lease = 1001 * time.Millisecond }, "lease"},
+		{
+			"heartbeat",
+			func(c *Config) { c.Timeouts = LAN(); c.Timeouts.Heartbeat = 49 * time.Millisecond }, "heartbeat",
+		},
+		{
+			"election",
+			func(c *Config) { c.Timeouts = LAN(); c.Timeouts.Election = 999 * time.Millisecond }, "election",
+		},
+		{
+			"lease",
+			func(c *Config) { c.Timeouts = LAN(); c.Timeouts.Lease = 1001 * time.Millisecond }, "lease",
+		},
 		{"commit", func(c *Config) { c.Timeouts = LAN(); c.Timeouts.Commit = 0 }, "commit"},
-		{"trailing", func(c *Config) { c.Retention = DefaultRetention(); c.Retention.MinTrailing = 3 }, "trailing"},
-		{"trailing order", func(c *Config) { c.MetaRetention = MetaRetention(); c.MetaRetention.MaxTrailing = 1 }, "trailing"},
+		{
+			"trailing",
+			func(c *Config) { c.Retention = DefaultRetention(); c.Retention.MinTrailing = 3 }, "trailing",
+		},
+		{
+			"trailing order",
+			func(c *Config) { c.MetaRetention = MetaRetention(); c.MetaRetention.MaxTrailing = 1 },
+			"trailing",
+		},
 		{"bytes", func(c *Config) { c.Retention = DefaultRetention(); c.Retention.LogMaxBytes = 0 }, "bytes"},
 		{"age", func(c *Config) { c.Retention = DefaultRetention(); c.Retention.SnapshotAge = 0 }, "age"},
 	} {
@@ -108,7 +124,12 @@ func TestIncarnation(t *testing.T) {
 	if err := makeDirs(fs, "data/groups/3/log"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := incarnation(fs, "data/groups/3", ""); !errors.Is(err, record.ErrDamaged) || !strings.Contains(err.Error(), "INCARNATION") {
+	if _, err := incarnation(
+		fs,
+		"data/groups/3",
+		"",
+	); !errors.Is(err, record.ErrDamaged) ||
+		!strings.Contains(err.Error(), "INCARNATION") {
 		t.Errorf("data without an incarnation: %v", err)
 	}
 }
@@ -145,7 +166,12 @@ func TestIdentity(t *testing.T) {
 	if err != nil || again.Cluster != "c1" || again.Incarnation != id.Incarnation || again.first() != "" {
 		t.Errorf("after a power cut: %+v, %v", again, err)
 	}
-	if _, err := openIdentity(fs, "data", "b"); !errors.Is(err, errConfig) || !strings.Contains(err.Error(), `"a"`) {
+	if _, err := openIdentity(
+		fs,
+		"data",
+		"b",
+	); !errors.Is(err, errConfig) ||
+		!strings.Contains(err.Error(), `"a"`) {
 		t.Errorf("another node's directory: %v", err)
 	}
 	if err := replaceFile(fs, "data/NODE", []byte(`{"version":2}`)); err != nil {
@@ -163,7 +189,8 @@ func TestIdentity(t *testing.T) {
 }
 
 func TestDamageKeepsTheHostDown(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, w *world) {
+	bubble(t, 1, func(w *world) {
+		t := w.t
 		w.found()
 		w.put("one")
 		n := w.nodes[0]
@@ -186,7 +213,8 @@ func TestRaftLogger(t *testing.T) {
 	l.Info("hello", "n", 3, "err", errors.New("bad"), "list", hclog.Fmt("%d-%d", 1, 2), "odd")
 	l.Warn("careful")
 	l.Error("worse")
-	if l.IsDebug() || !l.IsInfo() || !l.IsWarn() || !l.IsError() || l.IsTrace() || l.GetLevel() != hclog.Info {
+	if l.IsDebug() || !l.IsInfo() || !l.IsWarn() || !l.IsError() || l.IsTrace() ||
+		l.GetLevel() != hclog.Info {
 		t.Error("levels are not those of zap")
 	}
 	if l.Name() != "raft" || len(l.ImpliedArgs()) != 2 || l.Named("x").Name() != "raft.x" {
@@ -194,11 +222,13 @@ func TestRaftLogger(t *testing.T) {
 	}
 	l.StandardLogger(nil).Print("std")
 	all := logs.All()
-	if len(all) != 4 || all[0].Level != zapcore.InfoLevel || all[1].Level != zapcore.WarnLevel || all[2].Level != zapcore.ErrorLevel {
+	if len(all) != 4 || all[0].Level != zapcore.InfoLevel || all[1].Level != zapcore.WarnLevel ||
+		all[2].Level != zapcore.ErrorLevel {
 		t.Fatalf("logged %+v", all)
 	}
 	got := all[0].ContextMap()
-	for key, want := range map[string]any{"group": int64(1), "n": int64(3), "err": "bad", "list": "1-2", "extra": "odd"} {
+	want := map[string]any{"group": int64(1), "n": int64(3), "err": "bad", "list": "1-2", "extra": "odd"}
+	for key, want := range want {
 		if got[key] != want {
 			t.Errorf("%s is %v (%T), want %v", key, got[key], got[key], want)
 		}
@@ -206,7 +236,8 @@ func TestRaftLogger(t *testing.T) {
 }
 
 func TestClockOfAGroup(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
+	bubble(t, 3, func(w *world) {
+		t := w.t
 		walls := map[string]time.Duration{"b": time.Hour, "c": -time.Hour}
 		for _, n := range w.nodes {
 			n.wall = func() time.Time { return time.Now().Add(walls[n.name]) }
@@ -229,7 +260,9 @@ func TestClockOfAGroup(t *testing.T) {
 			w.eventually("replicas to be back", func() bool { return leader.group().Status().Replicating })
 		}
 		for _, n := range w.nodes {
-			if d := time.Duration(n.group().Now() - w.leader().group().Now()); d.Abs() > 100*time.Millisecond {
+			if d := time.Duration(
+				n.group().Now() - w.leader().group().Now(),
+			); d.Abs() > 100*time.Millisecond {
 				t.Errorf("%s is off the leader by %v", n.name, d)
 			}
 		}
@@ -247,7 +280,8 @@ func TestClockOfAGroup(t *testing.T) {
 }
 
 func TestLeaderWithAWrongWallClockYields(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
+	bubble(t, 3, func(w *world) {
+		t := w.t
 		var off time.Duration
 		bad := w.nodes[0]
 		bad.wall = func() time.Time { return time.Now().Add(off) }
@@ -269,7 +303,8 @@ func TestLeaderWithAWrongWallClockYields(t *testing.T) {
 }
 
 func TestServersAreAddresses(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, w *world) {
+	bubble(t, 1, func(w *world) {
+		t := w.t
 		n := w.nodes[0]
 		n.up()
 		h := n.host()

@@ -6,7 +6,8 @@ import (
 )
 
 func TestSingleNode(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, w *world) {
+	bubble(t, 1, func(w *world) {
+		t := w.t
 		n := w.nodes[0]
 		n.up()
 		if err := n.host().BootstrapSingle(t.Context()); err != nil {

@@ -31,17 +31,11 @@ type instance struct {
 	routines sync.WaitGroup
 	cancel   context.CancelFunc
 
-	mu struct {
-		// Proposals hold it for reading, so that closing waits for them.
-		sync.RWMutex
-
-		closed bool
-	}
-	watch struct {
-		sync.Mutex
-
-		transfer transferWatch
-	}
+	// Proposals hold it for reading, so that closing waits for them.
+	mu           sync.RWMutex // guards what follows
+	closed       bool
+	watchMu      sync.Mutex
+	transferring transferWatch // guarded by watchMu
 }
 
 // start makes a Raft instance on the group's log and state, which must have passed check.
@@ -71,7 +65,7 @@ func (g *Group) start(ctx context.Context) (*instance, error) {
 // futures unanswered and waits for calls of the transport, hence the order.
 func (in *instance) stop() error {
 	in.mu.Lock()
-	in.mu.closed = true
+	in.closed = true
 	in.mu.Unlock()
 	in.cancel()                        // the term ends: nothing acts as the leader any more
 	err := in.trans.Close()            // calls to peers fail at once
@@ -86,7 +80,7 @@ func (in *instance) stop() error {
 func (in *instance) propose(p *record.Proposal) {
 	in.mu.RLock()
 	defer in.mu.RUnlock()
-	if in.mu.closed {
+	if in.closed {
 		in.refuse(p, errTermOver)
 		return
 	}
@@ -130,7 +124,7 @@ func (in *instance) enter() error {
 func (in *instance) barrier(done func(error)) {
 	in.mu.RLock()
 	defer in.mu.RUnlock()
-	if in.mu.closed {
+	if in.closed {
 		in.collect.add(ticket{failed: errTermOver, done: done})
 		return
 	}
@@ -154,9 +148,9 @@ func (barrierFuture) Response() any { return nil }
 
 // answered sees every answer of Raft to a proposal or barrier.
 func (in *instance) answered(err error) {
-	in.watch.Lock()
-	stuck := in.watch.transfer.seen(err, time.Now(), in.g.cfg.Timeouts.Election)
-	in.watch.Unlock()
+	in.watchMu.Lock()
+	stuck := in.transferring.seen(err, time.Now(), in.g.cfg.Timeouts.Election)
+	in.watchMu.Unlock()
 	if stuck > stuckTransfer*in.g.cfg.Timeouts.Election {
 		in.g.recreate("a leadership transfer does not end")
 	}

@@ -22,7 +22,7 @@ const (
 )
 
 // errNoKey is what raft.StableStore returns for a key that was never set; Raft compares its text.
-var errNoKey = errors.New("not found") //nolint:errname // the text is the contract
+var errNoKey = errors.New("not found")
 
 // logStore is raft.LogStore, raft.MonotonicLogStore and raft.StableStore on the
 // segment log of one group. Methods are safe for concurrent use, as those of the
@@ -45,11 +45,8 @@ type logStore struct {
 	// staged is the term of a vote whose candidate has not come yet.
 	staged atomic.Uint64
 
-	mu struct {
-		sync.Mutex
-
-		waiters map[record.ProposalID]func()
-	}
+	mu      sync.Mutex // guards what follows
+	waiters map[record.ProposalID]func()
 }
 
 func newLogStore(log *seglog.Log, boot uint64, logger *zap.Logger, fatal func(error)) *logStore {
@@ -57,7 +54,7 @@ func newLogStore(log *seglog.Log, boot uint64, logger *zap.Logger, fatal func(er
 		log: log, boot: boot, fatal: fatal, logger: logger,
 		stored: func(raft.Configuration) {}, stranded: func(uint64) {},
 	}
-	s.mu.waiters = make(map[record.ProposalID]func())
+	s.waiters = make(map[record.ProposalID]func())
 	return s
 }
 
@@ -135,14 +132,14 @@ func (s *logStore) written(err error) error {
 func (s *logStore) await(id record.ProposalID, f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.waiters[id] = f
+	s.waiters[id] = f
 }
 
 // forget drops the waiter of a proposal that has ended.
 func (s *logStore) forget(id record.ProposalID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.mu.waiters, id)
+	delete(s.waiters, id)
 }
 
 func (s *logStore) report(extensions []byte) {
@@ -154,8 +151,8 @@ func (s *logStore) report(extensions []byte) {
 		return
 	}
 	s.mu.Lock()
-	f := s.mu.waiters[id]
-	delete(s.mu.waiters, id)
+	f := s.waiters[id]
+	delete(s.waiters, id)
 	s.mu.Unlock()
 	if f != nil {
 		f()
@@ -193,7 +190,12 @@ func (s *logStore) cutPrefix(hi uint64) error {
 // cutSuffix refuses to cut applied entries: no leader can ask for that.
 func (s *logStore) cutSuffix(lo uint64) error {
 	if reach := s.reach(); lo <= reach {
-		err := fmt.Errorf("%w: told to cut the log from %d on, but %d is applied", record.ErrDamaged, lo, reach)
+		err := fmt.Errorf(
+			"%w: told to cut the log from %d on, but %d is applied",
+			record.ErrDamaged,
+			lo,
+			reach,
+		)
 		s.fatal(err)
 		return err
 	}

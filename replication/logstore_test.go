@@ -44,11 +44,16 @@ func (b *logBench) open(fs vfs.FS) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.logStore = newLogStore(log, testBoot, zap.NewNop(), func(err error) { b.fatals = append(b.fatals, err) })
-	b.logStore.reach = func() uint64 { return b.reached }
-	b.logStore.durable = func() uint64 { return b.flushed }
+	b.logStore = newLogStore(
+		log,
+		testBoot,
+		zap.NewNop(),
+		func(err error) { b.fatals = append(b.fatals, err) },
+	)
+	b.reach = func() uint64 { return b.reached }
+	b.durable = func() uint64 { return b.flushed }
 	b.logStore.stranded = func(last uint64) { b.stranded = append(b.stranded, last) }
-	b.logStore.stored = func(c raft.Configuration) { b.confs = append(b.confs, c) }
+	b.stored = func(c raft.Configuration) { b.confs = append(b.confs, c) }
 }
 
 // crash loses what was not synced.
@@ -119,7 +124,10 @@ func TestLogStoreKeepsEntries(t *testing.T) {
 	}
 	for _, i := range []uint64{0, 5} {
 		var got raft.Log
-		if err := b.GetLog(i, &got); err != raft.ErrLogNotFound { //nolint:errorlint // Raft compares like this
+		if err := b.GetLog(
+			i,
+			&got,
+		); err != raft.ErrLogNotFound { //nolint:errorlint // Raft compares like this
 			t.Errorf("entry %d: %v, want raft.ErrLogNotFound itself", i, err)
 		}
 	}
@@ -150,7 +158,15 @@ func TestLogStoreVotes(t *testing.T) {
 		gotVoted, _ := b.GetUint64([]byte(keyLastVoteTerm))
 		got, _ := b.Get([]byte(keyLastVoteCand))
 		if gotTerm != term || gotVoted != voted || string(got) != candidate {
-			t.Errorf("term %d, voted in %d for %q; want %d, %d, %q", gotTerm, gotVoted, got, term, voted, candidate)
+			t.Errorf(
+				"term %d, voted in %d for %q; want %d, %d, %q",
+				gotTerm,
+				gotVoted,
+				got,
+				term,
+				voted,
+				candidate,
+			)
 		}
 	}
 	set(keyCurrentTerm, 5)
@@ -188,15 +204,30 @@ func TestLogStoreDeletes(t *testing.T) {
 		damaged, refused bool
 	}{
 		{name: "prefix", lo: 11, hi: 15, reached: 18, flushed: 16, first: 16, last: 20},
-		{name: "prefix, clipped to what is durable", lo: 11, hi: 18, reached: 18, flushed: 13, first: 14, last: 20},
+		{
+			name: "prefix, clipped to what is durable", lo: 11, hi: 18,
+			reached: 18, flushed: 13, first: 14, last: 20,
+		},
 		{name: "prefix, nothing durable", lo: 11, hi: 18, reached: 18, flushed: 10, first: 11, last: 20},
 		{name: "suffix", lo: 16, hi: 20, reached: 15, flushed: 12, first: 11, last: 15},
-		{name: "suffix that is applied", lo: 16, hi: 20, reached: 16, flushed: 12, first: 11, last: 20, damaged: true},
+		{
+			name: "suffix that is applied", lo: 16, hi: 20,
+			reached: 16, flushed: 12, first: 11, last: 20, damaged: true,
+		},
 		{name: "all, in conflict", lo: 11, hi: 20, reached: 10, flushed: 10, first: 0, last: 0},
 		{name: "all, installed beyond", lo: 11, hi: 20, reached: 25, flushed: 25, first: 0, last: 0},
-		{name: "all, installed at the end", lo: 11, hi: 20, reached: 20, flushed: 20, first: 0, last: 0, stranded: true},
-		{name: "all, installed within", lo: 11, hi: 20, reached: 15, flushed: 15, first: 0, last: 0, stranded: true},
-		{name: "all, applied and not durable", lo: 11, hi: 20, reached: 15, flushed: 10, first: 11, last: 20, refused: true},
+		{
+			name: "all, installed at the end", lo: 11, hi: 20,
+			reached: 20, flushed: 20, first: 0, last: 0, stranded: true,
+		},
+		{
+			name: "all, installed within", lo: 11, hi: 20,
+			reached: 15, flushed: 15, first: 0, last: 0, stranded: true,
+		},
+		{
+			name: "all, applied and not durable", lo: 11, hi: 20,
+			reached: 15, flushed: 10, first: 11, last: 20, refused: true,
+		},
 		{name: "gap", lo: 13, hi: 15, reached: 18, flushed: 18, first: 11, last: 20, refused: true},
 		{name: "before the log", lo: 1, hi: 10, reached: 18, flushed: 18, first: 11, last: 20},
 		{name: "behind the log", lo: 21, hi: 30, reached: 18, flushed: 18, first: 11, last: 20},
@@ -211,7 +242,11 @@ func TestLogStoreDeletes(t *testing.T) {
 			b.store(entries(11, 20, 3)...)
 			b.reached, b.flushed = tc.reached, tc.flushed
 			err := b.DeleteRange(tc.lo, tc.hi)
-			if got := errors.Is(err, record.ErrDamaged); got != tc.damaged || (err != nil) != (tc.damaged || tc.refused) {
+			if got := errors.Is(
+				err,
+				record.ErrDamaged,
+			); got != tc.damaged ||
+				(err != nil) != (tc.damaged || tc.refused) {
 				t.Errorf("delete: %v", err)
 			}
 			if (len(b.fatals) != 0) != tc.damaged {
@@ -241,7 +276,16 @@ func TestLogStoreReportsDurable(t *testing.T) {
 			got = append(got, n*100+last) // it is in the log when it is told
 		})
 	}
-	mine, gone, foreign := record.NewProposalID(testBoot, 1), record.NewProposalID(testBoot, 2), record.NewProposalID(8, 1)
+	mine, gone, foreign := record.NewProposalID(
+		testBoot,
+		1,
+	), record.NewProposalID(
+		testBoot,
+		2,
+	), record.NewProposalID(
+		8,
+		1,
+	)
 	await(mine, 1)
 	await(gone, 2)
 	await(foreign, 3)

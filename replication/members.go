@@ -67,7 +67,7 @@ func (g *Group) Configure(ctx context.Context, change Change, server string, pre
 // up when ctx ends.
 func (in *instance) await(ctx context.Context, call func() raft.Future) error {
 	in.mu.RLock()
-	if in.mu.closed {
+	if in.closed {
 		in.mu.RUnlock()
 		return errTermOver
 	}
@@ -143,7 +143,7 @@ func (in *instance) transfer(ctx context.Context, target raft.ServerAddress) err
 func (in *instance) yield() {
 	in.mu.RLock()
 	defer in.mu.RUnlock()
-	if in.mu.closed {
+	if in.closed {
 		return
 	}
 	in.routines.Go(func() {

@@ -152,11 +152,13 @@ func (m *Meta) serveWrite(ctx context.Context, _ string, _ uint32, entry []byte)
 	g := m.group.Load()
 	batch, err := command.ParseMetaBatch(entry)
 	if err != nil {
-		return writeReply{verdict: verdictBad, text: err.Error()}.append(nil), nil
+		r := writeReply{verdict: verdictBad, text: err.Error()}
+		return r.encode(), nil //nolint:nilerr // the answer says it
 	}
 	t := g.Term()
 	if t == nil {
-		return writeReply{verdict: verdictRetry, hint: g.Status().Leader, text: errTermOver.Error()}.append(nil), nil
+		r := writeReply{verdict: verdictRetry, hint: g.Status().Leader, text: errTermOver.Error()}
+		return r.encode(), nil
 	}
 	done := make(chan error, 1)
 	t.Propose(&record.Proposal{ID: batch.Proposal, Entry: entry, Done: func(err error) { done <- err }})
@@ -174,7 +176,7 @@ func (m *Meta) serveWrite(ctx context.Context, _ string, _ uint32, entry []byte)
 	default:
 		r.verdict, r.text, r.hint = verdictRetry, err.Error(), g.Status().Leader
 	}
-	return r.append(nil), nil
+	return r.encode(), nil
 }
 
 // raftAddress looks a node's transport address up in its row. It never blocks on the network.
@@ -204,11 +206,10 @@ type writeReply struct {
 	text    string
 }
 
-func (r writeReply) append(dst []byte) []byte {
-	dst = append(dst, byte(r.verdict))
-	dst = binary.BigEndian.AppendUint64(dst, r.applied)
-	dst = append(dst, byte(len(r.hint))) // a node id has at most 127 bytes
-	return append(append(dst, r.hint...), r.text...)
+func (r writeReply) encode() []byte {
+	b := binary.BigEndian.AppendUint64([]byte{byte(r.verdict)}, r.applied)
+	b = append(b, byte(len(r.hint))) // a node id has at most 127 bytes
+	return append(append(b, r.hint...), r.text...)
 }
 
 func parseWriteReply(b []byte) (writeReply, error) {
@@ -218,7 +219,12 @@ func parseWriteReply(b []byte) (writeReply, error) {
 	}
 	n := fixed + int(b[9])
 	return writeReply{
-		verdict: verdict(b[0]), applied: binary.BigEndian.Uint64(b[1:]), hint: string(b[fixed:n]), text: string(b[n:]),
+		verdict: verdict(
+			b[0],
+		),
+		applied: binary.BigEndian.Uint64(b[1:]),
+		hint:    string(b[fixed:n]),
+		text:    string(b[n:]),
 	}, nil
 }
 
@@ -235,8 +241,7 @@ func (h *Host) LeaderApplied(ctx context.Context, group uint32) (uint64, error) 
 		return 0, fmt.Errorf("%w: group %d has no leader", record.ErrNotLeader, group)
 	}
 	b, err := h.trans.Call(ctx, leader, group, kindApplied, nil)
-	var remote *transport.RemoteError
-	if errors.As(err, &remote) {
+	if _, ok := errors.AsType[*transport.RemoteError](err); ok {
 		return 0, fmt.Errorf("%w: %w", record.ErrNotLeader, err)
 	}
 	if err != nil {

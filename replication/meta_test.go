@@ -41,7 +41,8 @@ func at(key string, version uint64) []record.MetaCond {
 }
 
 func TestMetaFromEveryNode(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
+	bubble(t, 3, func(w *world) {
+		t := w.t
 		w.found()
 		ctx := t.Context()
 		for _, n := range w.nodes {
@@ -74,7 +75,8 @@ func TestMetaFromEveryNode(t *testing.T) {
 }
 
 func TestMetaRetryOfAWriteThatWon(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
+	bubble(t, 3, func(w *world) {
+		t := w.t
 		w.found()
 		m := w.metaLeader().host().Meta()
 		entry, err := command.AppendMetaBatch(nil, &command.MetaBatch{
@@ -123,7 +125,8 @@ func TestMetaRetryOfAWriteThatWon(t *testing.T) {
 }
 
 func TestMetaWithoutLeader(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
+	bubble(t, 3, func(w *world) {
+		t := w.t
 		w.found()
 		w.metaLeader()
 		alone := w.nodes[0]
@@ -148,7 +151,8 @@ func TestMetaWithoutLeader(t *testing.T) {
 }
 
 func TestMetaWriteEndsWithTheHost(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
+	bubble(t, 3, func(w *world) {
+		t := w.t
 		w.found()
 		for _, n := range w.nodes[1:] {
 			n.down()
@@ -163,7 +167,8 @@ func TestMetaWriteEndsWithTheHost(t *testing.T) {
 }
 
 func TestMetaLimits(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, w *world) {
+	bubble(t, 1, func(w *world) {
+		t := w.t
 		w.found()
 		m := w.nodes[0].host().Meta()
 		// The segments of this test are small; the limit of the write itself comes first.
@@ -178,7 +183,8 @@ func TestMetaLimits(t *testing.T) {
 }
 
 func TestMetaCounter(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
+	bubble(t, 3, func(w *world) {
+		t := w.t
 		w.found()
 		const each = 10
 		var work sync.WaitGroup
@@ -208,7 +214,8 @@ func TestMetaCounter(t *testing.T) {
 }
 
 func TestMetaWatch(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
+	bubble(t, 3, func(w *world) {
+		t := w.t
 		w.found()
 		m := w.nodes[1].host().Meta()
 		changes, stop := m.Watch()
@@ -239,14 +246,18 @@ func TestMetaWatch(t *testing.T) {
 }
 
 func TestTopology(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, w *world) {
+	bubble(t, 3, func(w *world) {
+		t := w.t
 		w.found()
 		w.put("x")
 		ctx := t.Context()
 		h := w.nodes[0].host()
 		var cluster string
 		for _, n := range w.nodes {
-			if err := n.host().Register(ctx, NodeRow{Raft: n.name + ":1", NATS: n.name + ":4222"}); err != nil {
+			if err := n.host().Register(
+				ctx,
+				NodeRow{Raft: n.name + ":1", NATS: n.name + ":4222"},
+			); err != nil {
 				t.Fatal(err)
 			}
 			w.eventually("the cluster id", func() bool { return n.host().ClusterID() != "" })
@@ -302,7 +313,8 @@ func TestTopology(t *testing.T) {
 }
 
 func TestDesiredIsKept(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, w *world) {
+	bubble(t, 1, func(w *world) {
+		t := w.t
 		w.found()
 		m := w.nodes[0].host().Meta()
 		var row GroupRow
@@ -329,14 +341,14 @@ func TestDesiredIsKept(t *testing.T) {
 }
 
 func FuzzWriteReply(f *testing.F) {
-	f.Add(writeReply{verdict: verdictConflict, applied: 9, hint: "a", text: "row"}.append(nil))
-	f.Add(writeReply{}.append(nil))
+	f.Add(writeReply{verdict: verdictConflict, applied: 9, hint: "a", text: "row"}.encode())
+	f.Add(writeReply{}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := parseWriteReply(b)
 		if err != nil {
 			return
 		}
-		if diff := cmp.Diff(b, r.append(nil)); diff != "" {
+		if diff := cmp.Diff(b, r.encode()); diff != "" {
 			t.Errorf("read and written again (-want +got):\n%s", diff)
 		}
 	})

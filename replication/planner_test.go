@@ -41,7 +41,7 @@ type planner struct {
 	dead atomic.Bool
 	// durables counts Durable calls, violations what must never happen.
 	mu struct {
-		sync.Mutex
+		lock sync.Mutex
 
 		term       *Term
 		waiting    []*request
@@ -63,27 +63,27 @@ func (p *planner) kick() {
 
 // submit hands a request to the leader; false if this node does not lead.
 func (p *planner) submit(r *request) bool {
-	p.mu.Lock()
+	p.mu.lock.Lock()
 	ok := p.mu.term != nil
 	if ok {
 		p.mu.waiting = append(p.mu.waiting, r)
 	}
-	p.mu.Unlock()
+	p.mu.lock.Unlock()
 	p.kick()
 	return ok
 }
 
 func (p *planner) take() []*request {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.mu.lock.Lock()
+	defer p.mu.lock.Unlock()
 	out := p.mu.waiting
 	p.mu.waiting = nil
 	return out
 }
 
 func (p *planner) violation(format string, args ...any) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.mu.lock.Lock()
+	defer p.mu.lock.Unlock()
 	p.mu.violations = append(p.mu.violations, p.node+": "+fmt.Sprintf(format, args...))
 }
 
@@ -112,7 +112,7 @@ type lead struct {
 	doubt   bool
 
 	mu struct {
-		sync.Mutex
+		lock sync.Mutex
 
 		ended []func()
 	}
@@ -121,9 +121,9 @@ type lead struct {
 // Lead implements Handler.
 func (p *planner) Lead(ctx context.Context, t *Term) {
 	l := &lead{p: p, t: t}
-	p.mu.Lock()
+	p.mu.lock.Lock()
 	p.mu.term = t
-	p.mu.Unlock()
+	p.mu.lock.Unlock()
 	l.rebuild()
 	for ctx.Err() == nil {
 		l.collect()
@@ -131,9 +131,9 @@ func (p *planner) Lead(ctx context.Context, t *Term) {
 			if t.Barrier(ctx) != nil {
 				break
 			}
-			p.mu.Lock()
+			p.mu.lock.Lock()
 			p.mu.rebuilds++
-			p.mu.Unlock()
+			p.mu.lock.Unlock()
 			l.rebuild()
 		}
 		l.backlog = append(l.backlog, p.take()...)
@@ -146,9 +146,9 @@ func (p *planner) Lead(ctx context.Context, t *Term) {
 		case <-ctx.Done():
 		}
 	}
-	p.mu.Lock()
+	p.mu.lock.Lock()
 	p.mu.term = nil
-	p.mu.Unlock()
+	p.mu.lock.Unlock()
 	for len(l.flight) > 0 {
 		l.collect()
 		if len(l.flight) > 0 {
@@ -209,18 +209,18 @@ func (l *lead) plan() {
 	l.t.Propose(&record.Proposal{
 		ID: h.Proposal, Entry: b.Finish(&h),
 		Durable: func() {
-			l.p.mu.Lock()
+			l.p.mu.lock.Lock()
 			l.p.mu.durables++
-			l.p.mu.Unlock()
+			l.p.mu.lock.Unlock()
 		},
 		Done: func(err error) {
-			l.mu.Lock()
+			l.mu.lock.Lock()
 			if called {
 				l.p.violation("Done called twice")
 			}
 			called = true
 			l.mu.ended = append(l.mu.ended, func() { e.done, e.err = true, err })
-			l.mu.Unlock()
+			l.mu.lock.Unlock()
 			l.p.kick()
 		},
 	})
@@ -229,17 +229,19 @@ func (l *lead) plan() {
 func (l *lead) planDelete(b *command.Builder, seq uint64) {
 	l.state.Messages--
 	b.Delete(&command.Deletes{
-		Keys:  []command.Key{{Stream: testStream, Seq: seq}},
-		Index: []command.IndexEntry{{Kind: command.IndexSubject, Stream: testStream, Name: "test.subject", Seq: seq}},
+		Keys: []command.Key{{Stream: testStream, Seq: seq}},
+		Index: []command.IndexEntry{
+			{Kind: command.IndexSubject, Stream: testStream, Name: "test.subject", Seq: seq},
+		},
 	})
 }
 
 // collect takes the outcomes of envelopes, in order.
 func (l *lead) collect() {
-	l.mu.Lock()
+	l.mu.lock.Lock()
 	ended := l.mu.ended
 	l.mu.ended = nil
-	l.mu.Unlock()
+	l.mu.lock.Unlock()
 	for _, f := range ended {
 		f()
 	}

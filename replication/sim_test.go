@@ -238,7 +238,10 @@ func (s *sim) stopped() bool {
 func (s *sim) client(id int, rng *rand.Rand) {
 	for k := 0; !s.stopped(); k++ {
 		s.pause(time.Duration(rng.IntN(30)) * time.Millisecond)
-		r := &request{value: fmt.Sprintf("%d-%d-%s", id, k, padding[:rng.IntN(len(padding))]), answer: make(chan answer, 1)}
+		r := &request{
+			value:  fmt.Sprintf("%d-%d-%s", id, k, padding[:rng.IntN(len(padding))]),
+			answer: make(chan answer, 1),
+		}
 		if rng.IntN(4) == 0 {
 			r.delete = s.hist.pick(id)
 		}
@@ -250,7 +253,7 @@ func (s *sim) client(id int, rng *rand.Rand) {
 	}
 }
 
-var padding = func() string { //nolint:gochecknoglobals // never assigned
+var padding = func() string {
 	b := make([]byte, 600)
 	for i := range b {
 		b[i] = byte('a' + i%26)
@@ -475,5 +478,11 @@ func (s *sim) verifyMessages() {
 	if len(h.acked) == 0 {
 		t.Error("nothing was acknowledged")
 	}
-	t.Logf("acknowledged %d, deleted %d, not stored %d; rows %d", len(h.acked), len(h.deleted), len(h.failed), s.rows.ok.Load())
+	t.Logf(
+		"acknowledged %d, deleted %d, not stored %d; rows %d",
+		len(h.acked),
+		len(h.deleted),
+		len(h.failed),
+		s.rows.ok.Load(),
+	)
 }

@@ -98,7 +98,7 @@ func (s *snapshots) activate(rc io.ReadCloser) error {
 
 // Create implements raft.SnapshotStore. Whether the sink is for a snapshot of the
 // own state or for one of the leader shows when it is used.
-func (s *snapshots) Create(
+func (s *snapshots) Create( //nolint:revive // the interface's arguments
 	v raft.SnapshotVersion, index, term uint64, c raft.Configuration, confIndex uint64, _ raft.Transport,
 ) (raft.SnapshotSink, error) {
 	if v != raft.SnapshotVersionMax {

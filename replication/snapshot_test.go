@@ -35,7 +35,7 @@ type crashBench struct {
 	// stored is the last entry that was acknowledged.
 	stored atomic.Uint64
 	mu     struct {
-		sync.Mutex
+		lock sync.Mutex
 
 		watch  bool
 		rng    *rand.Rand
@@ -51,8 +51,8 @@ type diskCopy struct {
 
 // copy takes the copies before a change of the disk; the database makes some by itself.
 func (b *crashBench) copy() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.mu.lock.Lock()
+	defer b.mu.lock.Unlock()
 	if !b.mu.watch {
 		return
 	}
@@ -63,8 +63,8 @@ func (b *crashBench) copy() {
 }
 
 func (b *crashBench) watch(on bool) []diskCopy {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.mu.lock.Lock()
+	defer b.mu.lock.Unlock()
 	b.mu.watch = on
 	return b.mu.copies
 }
@@ -80,10 +80,14 @@ func newCrashBench(t *testing.T, disk *vfs.MemFS) *crashBench {
 		return nil
 	}))
 	var err error
-	if b.log, err = seglog.Open(seglog.Config{FS: b.fs, Dir: "log", SegmentSize: 16 << 10, SyncPrepare: true}); err != nil {
+	if b.log, err = seglog.Open(
+		seglog.Config{FS: b.fs, Dir: "log", SegmentSize: 16 << 10, SyncPrepare: true},
+	); err != nil {
 		t.Fatal(err)
 	}
-	if b.store, err = storage.Open(storage.Config{FS: b.fs, Dir: "state", MemTableSize: 16 << 10}); err != nil {
+	if b.store, err = storage.Open(
+		storage.Config{FS: b.fs, Dir: "state", MemTableSize: 16 << 10},
+	); err != nil {
 		t.Fatal(err)
 	}
 	fatal := func(err error) { t.Errorf("fatal: %v", err) }
@@ -111,7 +115,11 @@ func testLog(index uint64) *raft.Log {
 	m := record.Message{Time: int64(index), Subject: "s", Payload: bytes.Repeat([]byte{byte(index)}, 300)}
 	b.Store(testStream, &command.Item{Seq: index}, &m)
 	if index > 20 {
-		b.Delete(&command.Deletes{Ranges: []command.Range{{Stream: testStream, First: index - 20, Last: index - 19}}})
+		b.Delete(
+			&command.Deletes{
+				Ranges: []command.Range{{Stream: testStream, First: index - 20, Last: index - 19}},
+			},
+		)
 	}
 	f := record.Fence{Term: 2, Epoch: 1, Ordinal: index - 1}
 	return &raft.Log{Index: index, Term: 2, Type: raft.LogCommand, Data: b.Finish(&command.Header{Fence: f})}
@@ -183,7 +191,14 @@ func (b *crashBench) snapshot(trailing uint64) {
 		b.t.Fatal(err)
 	}
 	a := b.store.Applied()
-	k, err := b.snaps.Create(raft.SnapshotVersionMax, last, 2, raft.DecodeConfiguration(a.Conf), a.ConfIndex, nil)
+	k, err := b.snaps.Create(
+		raft.SnapshotVersionMax,
+		last,
+		2,
+		raft.DecodeConfiguration(a.Conf),
+		a.ConfIndex,
+		nil,
+	)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -265,7 +280,8 @@ func TestCrashInAnInstall(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if meta.Index != 120 || meta.Term != 2 || meta.ConfigurationIndex != 1 || len(meta.Configuration.Servers) != 1 {
+			if meta.Index != 120 || meta.Term != 2 || meta.ConfigurationIndex != 1 ||
+				len(meta.Configuration.Servers) != 1 {
 				t.Errorf("the snapshot sent is %+v, want one of the newest state", meta)
 			}
 			b.watch(true)
@@ -282,7 +298,14 @@ func (b *crashBench) install(meta *raft.SnapshotMeta, r io.ReadCloser) {
 	if err := b.logs.SetUint64([]byte(keyCurrentTerm), 2); err != nil {
 		b.t.Fatal(err)
 	}
-	k, err := b.snaps.Create(meta.Version, meta.Index, meta.Term, meta.Configuration, meta.ConfigurationIndex, nil)
+	k, err := b.snaps.Create(
+		meta.Version,
+		meta.Index,
+		meta.Term,
+		meta.Configuration,
+		meta.ConfigurationIndex,
+		nil,
+	)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -332,7 +355,14 @@ func TestInstallThatFails(t *testing.T) {
 		if err := errors.Join(err, r.Close()); err != nil {
 			t.Fatal(err)
 		}
-		k, err := b.snaps.Create(meta.Version, meta.Index, meta.Term, meta.Configuration, meta.ConfigurationIndex, nil)
+		k, err := b.snaps.Create(
+			meta.Version,
+			meta.Index,
+			meta.Term,
+			meta.Configuration,
+			meta.ConfigurationIndex,
+			nil,
+		)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,6 +32,11 @@ func (s source) CheckHello(peer raft.ServerAddress, h transport.Hello) error {
 func (s source) LocalBeat() transport.Beat { return s.g.clock.beat() }
 
 // ObserveBeat implements transport.HelloSource.
+//
+//nolint:revive // the interface's flag
 func (s source) ObserveBeat(peer raft.ServerAddress, leading bool, b transport.Beat) {
-	s.g.clock.observe(peer, leading, b)
+	s.g.clock.ObserveWall(string(peer), b.Wall)
+	if leading {
+		s.g.clock.follow(b)
+	}
 }

@@ -95,32 +95,29 @@ func (g *Group) Watch() (changes <-chan struct{}, stop func()) { return g.watche
 
 // notifier tells any number of watchers that something changed, never blocking.
 type notifier struct {
-	mu struct {
-		sync.Mutex
-
-		watchers map[chan struct{}]struct{}
-	}
+	mu       sync.Mutex // guards what follows
+	watchers map[chan struct{}]struct{}
 }
 
 func (n *notifier) watch() (changes <-chan struct{}, stop func()) {
 	ch := make(chan struct{}, 1)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.mu.watchers == nil {
-		n.mu.watchers = make(map[chan struct{}]struct{})
+	if n.watchers == nil {
+		n.watchers = make(map[chan struct{}]struct{})
 	}
-	n.mu.watchers[ch] = struct{}{}
+	n.watchers[ch] = struct{}{}
 	return ch, func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		delete(n.mu.watchers, ch)
+		delete(n.watchers, ch)
 	}
 }
 
 func (n *notifier) notify() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for ch := range n.mu.watchers {
+	for ch := range n.watchers {
 		select {
 		case ch <- struct{}{}:
 		default:

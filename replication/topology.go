@@ -134,7 +134,8 @@ func (h *Host) publishGroup(ctx context.Context, g *Group) error {
 		Group: g.id, Leader: h.cfg.NodeID, Term: t.Number(), Members: g.Status().Members,
 		Desired: old.Desired, Epoch: old.Epoch + 1,
 	}
-	if at.Version != 0 && old.Term >= now.Term && old.Leader == now.Leader && slices.Equal(old.Members, now.Members) {
+	if at.Version != 0 && old.Term >= now.Term && old.Leader == now.Leader &&
+		slices.Equal(old.Members, now.Members) {
 		return nil
 	}
 	if old.Term > now.Term {

@@ -45,7 +45,7 @@ type node struct {
 	wall  func() time.Time
 
 	mu struct {
-		sync.Mutex
+		lock sync.Mutex
 
 		fs      *vfs.MemFS
 		host    *Host // nil while down
@@ -54,14 +54,14 @@ type node struct {
 }
 
 func (n *node) host() *Host {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.mu.lock.Lock()
+	defer n.mu.lock.Unlock()
 	return n.mu.host
 }
 
 func (n *node) planner() *planner {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.mu.lock.Lock()
+	defer n.mu.lock.Unlock()
 	return n.mu.planner
 }
 
@@ -110,7 +110,9 @@ func (n *node) config() Config {
 		},
 		refuse: n.hook,
 		Clock: clock.Config{
-			Boottime: func() time.Duration { return time.Hour + time.Since(w.start) }, BootID: "boot", Wall: n.wall,
+			Boottime: func() time.Duration { return time.Hour + time.Since(w.start) },
+			BootID:   "boot",
+			Wall:     n.wall,
 		},
 		Logger: w.log.Named(n.name),
 		Fatal: func(err error) {
@@ -125,8 +127,8 @@ func (n *node) config() Config {
 // up starts a node that is down.
 func (n *node) up() {
 	n.w.t.Helper()
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.mu.lock.Lock()
+	defer n.mu.lock.Unlock()
 	if n.mu.host != nil {
 		return
 	}
@@ -142,10 +144,10 @@ func (n *node) up() {
 // down stops a node cleanly.
 func (n *node) down() {
 	n.w.t.Helper()
-	n.mu.Lock()
+	n.mu.lock.Lock()
 	h := n.mu.host
 	n.mu.host = nil
-	n.mu.Unlock()
+	n.mu.lock.Unlock()
 	if h == nil {
 		return
 	}
@@ -164,8 +166,8 @@ func (n *node) check() {
 	default:
 	}
 	p := n.planner()
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.mu.lock.Lock()
+	defer p.mu.lock.Unlock()
 	for _, v := range p.mu.violations {
 		n.w.t.Error(v)
 	}
@@ -190,9 +192,9 @@ func (w *world) powerCut(rng *rand.Rand, percent int, nodes ...*node) {
 		w.fabric.Crash(n.name)
 		n.down()
 		w.fabric.Rejoin(n.name, w.others(n)...)
-		n.mu.Lock()
+		n.mu.lock.Lock()
 		n.mu.fs = disks[i]
-		n.mu.Unlock()
+		n.mu.lock.Unlock()
 	}
 }
 
@@ -291,11 +293,11 @@ func (w *world) put(value string) uint64 {
 	}
 }
 
-func bubble(t *testing.T, nodes int, f func(t *testing.T, w *world)) {
+func bubble(t *testing.T, nodes int, f func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nodes)
 		defer w.down()
-		f(t, w)
+		f(w)
 	})
 }
