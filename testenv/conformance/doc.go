@@ -20,6 +20,7 @@
 //	                                                 feature of the tests that must pass
 //	expected.tsv   package, test, pass|fail|skip, reason
 //
+// A test that needs "quiet" measures time so closely that it runs alone, after the others. The rest of
 // needs and features are what the suites asked of a real server when they were run against one with its protocol
 // trace on. A result that expected.tsv does not expect is an error, be it a failure or a pass: the list only gets
 // better, and says at any time what is missing. A core test cannot be listed as failing.

@@ -28,38 +28,63 @@ type result struct {
 // killAfter is how much longer than its own timeout a test's process may live.
 const killAfter = 15 * time.Second
 
-// runAll runs the tests, some at a time.
+// runAll runs the tests, some at a time, then those that must have the machine to themselves.
 func runAll(ctx context.Context, o *options, b *binaries, t *tester, list classes) ([]result, error) {
 	out := filepath.Join(o.cache, "output")
 	if err := os.RemoveAll(out); err != nil {
 		return nil, err
 	}
-	results := make([]result, len(list))
-	g, running := errgroup.WithContext(ctx)
-	g.SetLimit(o.jobs)
-	began := time.Now()
-	for i, c := range list {
-		if running.Err() != nil {
-			break
+	var crowd, quiet classes
+	for _, c := range list {
+		if c.quiet() {
+			quiet = append(quiet, c)
+		} else {
+			crowd = append(crowd, c)
 		}
-		g.Go(func() error {
-			r, err := runOne(running, o, b.suites[c.pkg], t, c)
-			if err != nil {
-				return err
-			}
-			if r.outcome == fail {
-				if r.log, err = keep(out, c.id, r.output); err != nil {
-					return err
-				}
-			}
+	}
+	began := time.Now()
+	one := func(ctx context.Context, c class) (*result, error) {
+		r, err := runOne(ctx, o, b.suites[c.pkg], t, c)
+		if err == nil && r.outcome == fail {
+			r.log, err = keep(out, c.id, r.output)
+		}
+		if err == nil {
 			fmt.Printf("%-4s %6.1fs %s\n", r.outcome, r.took.Seconds(), c.id)
-			results[i] = *r
-			return nil
+		}
+		return r, err
+	}
+	results, err := some(ctx, o.jobs, crowd, one)
+	if err != nil {
+		return nil, err
+	}
+	alone, err := some(ctx, 1, quiet, one)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Printf("%d tests in %v\n", len(list), time.Since(began).Round(time.Second))
+	return append(results, alone...), nil
+}
+
+// some runs tests, as many at a time as there are jobs.
+func some(
+	ctx context.Context, jobs int, list classes, one func(context.Context, class) (*result, error),
+) ([]result, error) {
+	results := make([]result, len(list))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(jobs)
+	for i, c := range list {
+		g.Go(func() error {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			r, err := one(ctx, c)
+			if err == nil {
+				results[i] = *r
+			}
+			return err
 		})
 	}
-	err := g.Wait()
-	fmt.Printf("%d tests in %v\n", len(list), time.Since(began).Round(time.Second))
-	return results, err
+	return results, g.Wait()
 }
 
 func keep(dir string, i id, output string) (string, error) {

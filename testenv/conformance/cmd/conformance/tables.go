@@ -33,6 +33,9 @@ type class struct {
 
 func (c *class) core() bool { return slices.Contains(c.features, core) }
 
+// quiet says that the test measures time so closely that no other may run beside it.
+func (c *class) quiet() bool { return slices.Contains(strings.Split(c.needs, "+"), "quiet") }
+
 type classes []class
 
 // readRows reads a table of tab-separated values, header checked.
