@@ -71,7 +71,7 @@ func (st *stream) lookup() (*plan.Stream, *jsapi.StreamConfig) {
 // configuration is a success, another one is not.
 func (e *engine) createAgain(st *stream, ac *api.Call) {
 	cfg, bad := api.PrepareCreate(ac, e.srv.streamEnv(e.group))
-	if bad == nil && !jsapi.StreamConfigEqual(cfg, st.cfg()) {
+	if bad == nil && !jsapi.StreamConfigEqual(cfg, st.shown.Config) {
 		bad = jsapi.NewError(jsapi.CodeStreamNameExist)
 	}
 	if bad != nil {
@@ -89,7 +89,7 @@ func (e *engine) wall() time.Time { return time.Unix(0, e.term.Now()).UTC() }
 
 func (e *engine) view(st *stream) *api.View {
 	v := &api.View{
-		Config: st.cfg(), Created: st.created, State: st.plan().Applied(), Consumers: st.visibleConsumers(),
+		Config: st.shown.Config, Created: st.created, State: st.plan().Applied(), Consumers: st.shownConsumers(),
 		Domain: e.srv.cfg.Domain, Version: e.srv.cfg.Version, Cluster: e.srv.cluster(e.group),
 	}
 	return v

@@ -15,17 +15,22 @@ import (
 
 // consumer binds a state machine of package deliver to its engine.
 type consumer struct {
-	st       *stream
-	id       record.ConsumerID
-	cfg      *jsapi.ConsumerConfig
-	created  time.Time
+	st *stream
+	id record.ConsumerID
+	// cfg is the configuration as planned; shown the one that is applied, nil until
+	// the consumer itself is: before that it delivers nothing and no answer shows it.
+	cfg, shown *jsapi.ConsumerConfig
+	created    time.Time
+	// before is the consumer of the same name whose removal is planned, until this one is applied.
+	before   *consumer
 	m        *deliver.Consumer
 	settling []uint64 // to be removed from the stream with the next change
 	dirty    bool     // in engine.dirty
 	queued   bool     // in engine.ready
-	gone     bool
-	dueAt    int64  // time of a due row that this engine wrote
-	first    uint64 // first sequence of the stream as the machine knows it
+	gone     bool     // its removal is planned, or done
+	used     bool     // since it was found inactive
+	dueAt    int64    // time of a due row that this engine wrote
+	first    uint64   // first sequence of the stream as the machine knows it
 }
 
 // source is the stream as its consumers read it.
@@ -119,6 +124,7 @@ func (e *engine) loadConsumers(st *stream) error {
 		}
 		from.NumPending = st.numPending(&r.state, r.d.Config.Filters())
 		c := st.newConsumer(r.id, r.d, from)
+		c.shown = c.cfg
 		c.watchInactive(e)
 		c.after(e, nil)
 	}
@@ -160,6 +166,9 @@ func (st *stream) interest(reply string, since int64) bool {
 	return st.acct.link.Interest(reply, time.Now().Add(-age))
 }
 
+// minInactiveDue bounds how often a consumer's due row is written anew.
+const minInactiveDue = int64(time.Minute)
+
 // watchInactive keeps a due row behind the inactivity of a consumer, so that the
 // next leader comes back to one that nobody touches.
 func (c *consumer) watchInactive(e *engine) {
@@ -167,12 +176,81 @@ func (c *consumer) watchInactive(e *engine) {
 	if d <= 0 || c.gone || c.dueAt != 0 {
 		return
 	}
-	c.dueAt = e.term.Now() + int64(d)
+	c.dueAt = e.term.Now() + max(int64(d), minInactiveDue)
 	e.submit(&dueOp{st: c.st, kind: dueConsumer, bucket: c.dueAt, ticket: uint64(c.id)})
 }
 
 // due implements timed.
-func (c *consumer) due(e *engine, now int64) { c.after(e, c.m.Tick(e.actions[:0], now)) }
+func (c *consumer) due(e *engine, now int64) {
+	c.sync(e)
+	c.after(e, c.m.Tick(e.actions[:0], now))
+}
+
+// sync tells the machine of the stream's first sequence, if that moved. It is told
+// when the consumer has something to do, not when the sequence moves: that would
+// cost a step for every consumer of the stream.
+func (c *consumer) sync(e *engine) {
+	s := c.st.plan()
+	if s == nil || s.Applied().FirstSeq <= c.first {
+		return
+	}
+	c.first = s.Applied().FirstSeq
+	out, recount := c.m.RemovedBelow(e.actions[:0], c.first, "")
+	if recount {
+		c.recount(e)
+	}
+	c.after(e, out)
+}
+
+// recount counts what the consumer has still to deliver.
+func (c *consumer) recount(e *engine) {
+	cur := c.m.Info(e.term.Now()).State
+	c.m.SetNumPending(c.st.numPending(&cur, c.cfg.Filters()))
+}
+
+// use puts a configuration in force.
+func (c *consumer) use(p *plan.Planner, cfg *jsapi.ConsumerConfig) {
+	st := c.st
+	st.match.remove(c)
+	c.cfg = cfg
+	st.match.add(c)
+	if c.m.Update(c.config(), p.Now()) {
+		c.recount(st.e)
+	}
+	c.after(st.e, nil)
+}
+
+// restore takes back what was planned and not applied: everything is planned again.
+func (st *stream) restore() {
+	e := st.e
+	st.use(st.shown)
+	for _, c := range st.consumers {
+		if c.shown == nil {
+			c.forget()
+			continue
+		}
+		c.gone = false
+		if c.cfg != c.shown {
+			c.use(e.p, c.shown)
+		}
+		c.after(e, nil)
+	}
+}
+
+// forget takes a consumer that was never applied out of its stream.
+func (c *consumer) forget() {
+	e := c.st.e
+	c.after(e, c.m.LeadershipChange(e.actions[:0])) // its requests come again
+	c.gone = true
+	e.timers.set(c, 0)
+	c.st.match.remove(c)
+	delete(c.st.consumers, c.cfg.Name)
+	if c.before != nil {
+		c.st.consumers[c.cfg.Name] = c.before
+		c.before.gone = false
+		c.before.after(e, nil)
+	}
+}
 
 // after carries out the actions of a call and notes what the machine wants next.
 func (c *consumer) after(e *engine, actions []deliver.Action) {
@@ -194,7 +272,12 @@ func (c *consumer) after(e *engine, actions []deliver.Action) {
 		c.dirty = true
 		e.dirty = append(e.dirty, c)
 	}
-	if c.m.Ready() && !c.queued {
+	c.enqueue(e)
+}
+
+// enqueue lines the consumer up for a turn if it has something to deliver, and may.
+func (c *consumer) enqueue(e *engine) {
+	if c.m.Ready() && !c.queued && c.shown != nil {
 		c.queued = true
 		e.ready = append(e.ready, c)
 	}
@@ -211,9 +294,11 @@ func (e *engine) wakeReady() {
 	e.ready = nil
 	for _, c := range turn {
 		c.queued = false
-		if !c.gone {
-			c.after(e, c.m.Wake(e.actions[:0], e.term.Now()))
+		if c.gone {
+			continue
 		}
+		c.sync(e)
+		c.after(e, c.m.Wake(e.actions[:0], e.term.Now()))
 	}
 }
 
@@ -233,7 +318,8 @@ func (c *consumer) act(e *engine, actions []deliver.Action) {
 		case deliver.ActSettle:
 			c.settling = append(c.settling, act.Seq)
 		case deliver.ActExpire:
-			e.submit(&deleteConsumerOp{c: c})
+			c.used = false
+			e.submit(&deleteConsumerOp{st: c.st, idle: c})
 		default:
 			c.advise(e, act)
 		}
@@ -286,6 +372,13 @@ func (c *consumer) advise(e *engine, act *deliver.Action) {
 	}
 }
 
+// take writes what changed into the envelope of tick and has its fate told.
+func (c *consumer) take(e *engine, tick uint64) {
+	if c.gather(e, tick) {
+		e.gathered[tick] = append(e.gathered[tick], c)
+	}
+}
+
 // gather writes what changed into the envelope of tick; false if nothing did.
 func (c *consumer) gather(e *engine, tick uint64) bool {
 	if c.gone {
@@ -314,28 +407,11 @@ func (c *consumer) failed(e *engine, tick uint64) { c.after(e, c.m.Failed(e.acti
 
 func (c *consumer) stored(e *engine, seq uint64) {
 	c.m.Stored(seq, true)
-	if c.m.Ready() && !c.queued {
-		c.queued = true
-		e.ready = append(e.ready, c)
-	}
+	c.enqueue(e)
 }
 
 func (c *consumer) removed(e *engine, seq uint64, subject string) {
 	c.after(e, c.m.Removed(e.actions[:0], seq, subject, deliver.ReasonDeleted))
-}
-
-// advanced tells of the stream's first sequence.
-func (c *consumer) advanced(e *engine, first uint64) {
-	if first <= c.first {
-		return
-	}
-	c.first = first
-	out, recount := c.m.RemovedBelow(e.actions[:0], first, "")
-	if recount {
-		st := c.m.Info(e.term.Now()).State
-		c.m.SetNumPending(c.st.numPending(&st, c.cfg.Filters()))
-	}
-	c.after(e, out)
 }
 
 // leave ends the consumer with the term.
@@ -356,8 +432,8 @@ func (c *consumer) deleted(e *engine) {
 	if c.m == nil {
 		return
 	}
-	c.after(e, c.m.Deleted(e.actions[:0]))
 	c.gone = true
+	c.after(e, c.m.Deleted(e.actions[:0]))
 	e.timers.set(c, 0)
 	if c.st.consumers[c.cfg.Name] == c {
 		delete(c.st.consumers, c.cfg.Name)
@@ -385,6 +461,8 @@ func (e *engine) next(ev *event) {
 		st.acct.send(m.Reply, "", jsapi.AppendStatus(nil, jsapi.StatusRequiredLevel), nil)
 		return
 	}
+	c.used = true
+	c.sync(e)
 	q, err := jsapi.ParseNextRequest(m.Data)
 	c.after(e, c.m.Pull(e.actions[:0], &q, err, m.Reply, e.term.Now()))
 }
@@ -393,7 +471,8 @@ func (e *engine) next(ev *event) {
 func (e *engine) ack(ev *event) {
 	st, m := ev.stream, ev.msg
 	e.srv.counts.acks.Add(1)
-	if st.gone || e.term.Check() != nil || !e.load(st) {
+	// Without a lease, too: an ack is a fact, and its answer waits for the commit.
+	if st.gone || !e.load(st) {
 		return // not acknowledged: the client asks again, or the message comes again
 	}
 	tok, ok := jsapi.ParseAckReply(m.Subject)
@@ -402,13 +481,29 @@ func (e *engine) ack(ev *event) {
 	}
 	c := st.consumers[tok.Consumer]
 	if c == nil || c.gone || c.cfg.AckPolicy == jsapi.AckNone {
-		st.acct.noResponders(m)
+		if e.term.Check() == nil {
+			st.acct.noResponders(m)
+		}
 		return
 	}
+	c.used = true
+	c.sync(e)
 	c.after(e, c.m.Ack(e.actions[:0], &tok, m.Data, m.Reply, e.term.Now()))
 }
 
-func (st *stream) visibleConsumers() int {
+// shownConsumers is how many consumers infos count.
+func (st *stream) shownConsumers() int {
+	n := 0
+	for _, c := range st.consumers {
+		if c.shown != nil && !c.shown.Direct {
+			n++
+		}
+	}
+	return n
+}
+
+// plannedConsumers is how many consumers count for max_consumers.
+func (st *stream) plannedConsumers() int {
 	n := 0
 	for _, c := range st.consumers {
 		if !c.cfg.Direct && !c.gone {

@@ -336,7 +336,14 @@ func (e *engine) eachGathered(tick uint64, f func(*consumer, *engine, uint64)) {
 }
 
 // Rebuilt implements plan.Listener.
-func (e *engine) Rebuilt() {}
+func (e *engine) Rebuilt() {
+	for _, st := range e.streams {
+		if st.loaded && st.changedAt > e.p.AppliedTick() {
+			st.changedAt = 0
+			st.restore()
+		}
+	}
+}
 
 // Stored implements plan.Listener.
 func (e *engine) Stored(s *plan.Stream) {

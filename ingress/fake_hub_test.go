@@ -31,9 +31,9 @@ func newFakeHub() *fakeHub {
 	return &fakeHub{conn: &fakeConn{subs: make(map[int]fakeSub)}, link: &fakeLink{}}
 }
 
-func (h *fakeHub) Accounts() []Account             { return []Account{{Name: "A", JetStream: true}} }
-func (h *fakeHub) Conn(string) (Conn, error)       { return h.conn, nil }
-func (h *fakeHub) Link(string) (Link, error)       { return h.link, nil }
+func (h *fakeHub) Accounts() []Account       { return []Account{{Name: "A", JetStream: true}} }
+func (h *fakeHub) Conn(string) (Conn, error) { return h.conn, nil }
+func (h *fakeHub) Link(string) (Link, error) { return h.link, nil }
 
 type fakeSub struct {
 	subject string

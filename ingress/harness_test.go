@@ -94,6 +94,17 @@ func (n *node) endTerm() {
 	synctest.Wait()
 }
 
+// stall stops the engine until the function returned is called.
+func (n *node) stall() (goOn func()) {
+	stop := make(chan struct{})
+	n.srv.engine(1).q.push(event{kind: evRun, fn: func(*engine) { <-stop }})
+	synctest.Wait()
+	return func() {
+		close(stop)
+		synctest.Wait()
+	}
+}
+
 // newInbox returns a reply subject that was never used.
 func (w *world) newInbox() string {
 	w.inbox++

@@ -316,6 +316,7 @@ type updateOp struct {
 	st  *stream
 	cfg *jsapi.StreamConfig
 	ac  *api.Call
+	d   *plan.StreamDescription // as planned
 	err *jsapi.Error
 }
 
@@ -330,11 +331,11 @@ func (o *updateOp) Plan(p *plan.Planner) uint64 {
 		return 0
 	}
 	o.err = nil
-	d := plan.StreamDescription{Account: o.st.row.Account, Config: o.cfg, Created: o.st.created}
-	o.st.adopt(&d)
-	s.Describe(d.Encode())
+	o.d = &plan.StreamDescription{Account: o.st.row.Account, Config: o.cfg, Created: o.st.created}
+	o.st.use(o.d)
+	s.Describe(o.d.Encode())
 	enforceAll(s, o.cfg)
-	return p.Tick()
+	return o.st.changed(p)
 }
 
 // Done implements plan.Op.
@@ -344,6 +345,7 @@ func (o *updateOp) Done(*plan.Planner) {
 		return
 	}
 	e, st := o.st.e, o.st
+	st.shown = o.d
 	info := e.view(st).Info(time.Unix(0, e.term.Now()).UTC())
 	info.Cluster = nil
 	e.watchAge(st)

@@ -28,16 +28,21 @@ func (m *matcher) add(c *consumer) {
 	}
 }
 
+// remove takes out a consumer that was added with the configuration that it has.
 func (m *matcher) remove(c *consumer) {
 	is := func(o *consumer) bool { return o == c }
-	m.all = slices.DeleteFunc(m.all, is)
-	m.other = slices.DeleteFunc(m.other, is)
-	for f, cs := range m.literal {
-		if cs = slices.DeleteFunc(cs, is); len(cs) == 0 {
-			delete(m.literal, f)
+	filters := c.cfg.Filters()
+	switch {
+	case len(filters) == 0:
+		m.all = slices.DeleteFunc(m.all, is)
+	case len(filters) == 1 && !jsapi.HasWildcards(filters[0]):
+		if left := slices.DeleteFunc(m.literal[filters[0]], is); len(left) > 0 {
+			m.literal[filters[0]] = left
 		} else {
-			m.literal[f] = cs
+			delete(m.literal, filters[0])
 		}
+	default:
+		m.other = slices.DeleteFunc(m.other, is)
 	}
 }
 

@@ -119,12 +119,13 @@ func TestOverloadByQueue(t *testing.T) {
 		n.term.hold()
 		n.w.inbox = 10
 		var inboxes []string
-		for range 4 { // the engine does not run before the test waits
+		goOn := n.stall()
+		for range 4 {
 			inbox := n.w.newInbox()
 			n.hub.conn.inject(Msg{Subject: "s.a", Reply: inbox})
 			inboxes = append(inboxes, inbox)
 		}
-		wait()
+		goOn()
 		got := n.answer(inboxes[3])
 		if want := `{"error":{"code":429,"err_code":10167,"description":"too many requests"},"stream":"S","seq":0}`; got.body != want {
 			t.Fatalf("past the edge: %q, want %q", got.body, want)

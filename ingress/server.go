@@ -105,8 +105,8 @@ type Server struct {
 	held     holder
 	// metaCalls are the calls of group 0 that are worked on now.
 	metaCalls atomic.Int32
-	limbo    *limbo
-	closing  atomic.Bool
+	limbo     *limbo
+	closing   atomic.Bool
 
 	mu struct {
 		sync.RWMutex

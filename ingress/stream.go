@@ -38,8 +38,12 @@ type stream struct {
 	// deleting are the delete calls to answer when the stream is gone.
 	deleting []*api.Call
 
-	loaded    bool
-	target    publish.Target
+	loaded bool
+	// target is what publishes are judged by, as planned; shown is the description that is applied.
+	target publish.Target
+	shown  *plan.StreamDescription
+	// changedAt is the tick of the last planned change of a description of the stream or a consumer.
+	changedAt uint64
 	created   time.Time
 	consumers map[string]*consumer
 	match     matcher
@@ -81,7 +85,8 @@ func (e *engine) load(st *stream) bool {
 	if s == nil {
 		return false
 	}
-	st.adopt(d)
+	st.use(d)
+	st.shown = d
 	st.seenLast = s.Applied().LastSeq
 	if err := e.loadConsumers(st); err != nil {
 		e.p.Fatal(err)
@@ -94,8 +99,22 @@ func (e *engine) load(st *stream) bool {
 	return true
 }
 
-// adopt takes over a configuration.
-func (st *stream) adopt(d *plan.StreamDescription) {
+// rests is the tick that an answer about the planned stream and its consumers rests on.
+func (st *stream) rests() uint64 {
+	if s := st.plan(); s != nil {
+		return max(s.Rests(), st.changedAt)
+	}
+	return st.changedAt
+}
+
+// changed notes that the forming envelope changes a description, and returns its tick.
+func (st *stream) changed(p *plan.Planner) uint64 {
+	st.changedAt = p.Tick()
+	return st.changedAt
+}
+
+// use puts a description in force.
+func (st *stream) use(d *plan.StreamDescription) {
 	st.created = d.Created
 	levels, _ := jsapi.StreamAckLevels(d.Config) // judged when the stream was created
 	st.target = publish.Target{
@@ -184,6 +203,9 @@ func (st *stream) stored(e *engine, s *plan.Stream) {
 		return
 	}
 	last := s.Applied().LastSeq
+	if len(st.consumers) == 0 {
+		st.seenLast = last
+	}
 	for seq := st.seenLast + 1; seq <= last; seq++ {
 		m := s.Get(seq)
 		if m == nil {
@@ -192,9 +214,6 @@ func (st *stream) stored(e *engine, s *plan.Stream) {
 		st.match.each(m.Subject, func(c *consumer) { c.stored(e, seq) })
 	}
 	st.seenLast = max(st.seenLast, last)
-	for _, c := range st.consumers {
-		c.advanced(e, s.Applied().FirstSeq)
-	}
 	e.watchAge(st)
 	e.watchIDs(st, s)
 	if s.TakeDead() {
@@ -469,9 +488,13 @@ func (o *dropDueOp) Done(*plan.Planner) {
 		o.e.watchAge(st)
 	case dueConsumer:
 		for _, c := range st.consumers {
-			if uint64(c.id) == o.row.Ticket {
-				c.watchInactive(o.e)
+			if uint64(c.id) != o.row.Ticket {
+				continue
 			}
+			if c.dueAt == o.row.Bucket {
+				c.dueAt = 0
+			}
+			c.watchInactive(o.e)
 		}
 	}
 }

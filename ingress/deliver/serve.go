@@ -178,6 +178,8 @@ func (c *Consumer) next(scans *int) (*record.Message, outcome) {
 			c.mark()
 		}
 	}
+	// A message that left while the cursor went by was counted and is not told of.
+	c.numPending = 0
 	return nil, noMessage
 }
 
