@@ -87,7 +87,8 @@ chaos: ## real processes under load: KILLS kills of the leader, ALL of everybody
 	KILLS=$(KILLS) ALL=$(ALL) go test -count=1 -v -timeout 80m -run '^TestNothingAckedIsLostByKills$$' ./testenv/chaos
 
 conformance: ## nats.go's suites against Holdfast, by testenv/conformance/expected.tsv (CORE=1, ARGS="-run X -jobs 4")
-	cd testenv/conformance && go run ./cmd/conformance $(if $(CORE),-core) $(ARGS)
+	cd testenv/conformance && go vet ./... && go test -count=1 ./... && \
+	  go run ./cmd/conformance $(if $(CORE),-core) $(ARGS)
 
 differential: ## the same calls to Holdfast and to JetStream, answers compared
 	$(call unbuilt,the differential suite)
