@@ -22,6 +22,9 @@ var (
 // readyPoll is the pause between two looks at a node that is not ready.
 const readyPoll = 20 * time.Millisecond
 
+// segmentSize of the logs holds the largest message that a hub takes by default eight times.
+const segmentSize = 8 << 20
+
 // Node is a node in this process that can be stopped and started again, on the same ports and the same data.
 // Its methods may be called from any goroutine.
 type Node struct {
@@ -33,9 +36,9 @@ type Node struct {
 	}
 }
 
-// NewNode returns a stopped node of a configuration. What cfg leaves empty is filled in: a silent logger, the
-// default number of groups and voters, ports of ports for clients (unless cfg.NATSConfig decides) and Raft. It
-// has no gossip and no admin listener unless cfg says so.
+// NewNode returns a stopped node of a configuration. What cfg leaves empty is filled in: a silent logger, small
+// log files, the default number of groups and voters, ports of ports for clients (unless cfg.NATSConfig decides)
+// and Raft. It has no gossip and no admin listener unless cfg says so.
 func NewNode(cfg node.Config, ports *Ports) (*Node, error) {
 	def := node.DefaultConfig()
 	fill := func(p *string, v string) {
@@ -51,6 +54,9 @@ func NewNode(cfg node.Config, ports *Ports) (*Node, error) {
 	}
 	if cfg.MaxVoters == 0 {
 		cfg.MaxVoters = def.MaxVoters
+	}
+	if cfg.SegmentSize == 0 {
+		cfg.SegmentSize = segmentSize
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()

@@ -54,6 +54,10 @@ type Config struct {
 	// AdminTokenFile holds the token that every request to AdminListen must bear. Needed off loopback.
 	AdminTokenFile string `name:"admin-token-file" env:"HOLDFAST_ADMIN_TOKEN_FILE" placeholder:"FILE" help:"Bearer token that admin requests must show; needed off loopback." group:"Admin"`
 
+	// SegmentSize is the size of the files of the event groups' logs, in bytes; 0: seglog.DefaultSegmentSize. It
+	// bounds a message, and it is written in full at the first start: tests that start many nodes make it small.
+	SegmentSize int64 `kong:"-"`
+
 	// Logger is where the node and the libraries in it report. Required.
 	Logger *zap.Logger `kong:"-"`
 }
