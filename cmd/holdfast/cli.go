@@ -58,7 +58,7 @@ func usage(err error) error {
 func newParser(c *cli, env *environment, host string, exit func(int)) (*kong.Kong, error) {
 	return kong.New(c,
 		kong.Name("holdfast"),
-		kong.Description("Holdfast is a durable, replicated work queue for NATS. It speaks JetStream to its clients."),
+		kong.Description("A durable, replicated work queue for NATS. It speaks JetStream to its clients."),
 		kong.Vars{node.Hostname: host},
 		kong.Writers(env.stdout, env.stderr),
 		kong.Exit(exit),
@@ -120,6 +120,6 @@ func exitCode(env *environment, err error) int {
 
 // Run prints the version.
 func (versionCmd) Run(env *environment) error {
-	env.say("holdfast %s", node.Version)
-	return nil
+	_, err := fmt.Fprintln(env.stdout, "holdfast", node.Version)
+	return err
 }

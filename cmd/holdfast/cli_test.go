@@ -51,14 +51,34 @@ func TestExitCodes(t *testing.T) {
 		{"unknown flag", []string{"serve", "--port", "1"}, exitUsage, "", "unknown flag --port"},
 		{"later command", []string{"salvage"}, exitUsage, "", "unexpected argument salvage"},
 		{"no number", []string{"serve", "--groups", "x"}, exitUsage, "", "--groups"},
-		{"bad configuration", []string{"serve", "--node-id", "", "--max-voters", "2"}, exitUsage, "", "--max-voters: is 2"},
+		{
+			"bad configuration",
+			[]string{"serve", "--node-id", "", "--max-voters", "2"},
+			exitUsage, "",
+			"--max-voters: is 2",
+		},
 		{"no level", []string{"serve", "--log-level", "loud"}, exitUsage, "", `--log-level: "loud"`},
-		{"level above error", []string{"serve", "--log-level", "fatal"}, exitUsage, "", "give debug, info, warn or error"},
+		{
+			"level above error",
+			[]string{"serve", "--log-level", "fatal"},
+			exitUsage, "",
+			"give debug, info, warn or error",
+		},
 		{"no format", []string{"serve", "--log-format", "xml"}, exitUsage, "", `--log-format: "xml"`},
-		{"no file", []string{"serve", "--config", filepath.Join(empty, "x")}, exitUsage, "", "--config: open"},
+		{
+			"no file",
+			[]string{"serve", "--config", filepath.Join(empty, "x")},
+			exitUsage, "",
+			"--config: open",
+		},
 		{"check of nothing", []string{"check", empty}, exitUsage, "", "is no data directory of a node"},
 		{"dump of nothing", []string{"dump", empty}, exitUsage, "", "is no data directory of a node"},
-		{"nobody to ask", []string{"cluster", "status", "--admin", "127.0.0.1:1"}, exitFailed, "", "(--admin)"},
+		{
+			"nobody to ask",
+			[]string{"cluster", "status", "--admin", "127.0.0.1:1"},
+			exitFailed, "",
+			"(--admin)",
+		},
 		{"group missing", []string{"cluster", "transfer"}, exitUsage, "", "--group"},
 		{"node missing", []string{"cluster", "remove"}, exitUsage, "", "<node>"},
 		{"short demo", []string{"demo", "--duration", "19s"}, exitUsage, "", "give 20s to 1m40s"},
@@ -86,7 +106,8 @@ func TestExitCodes(t *testing.T) {
 // TestPrecedence: flag before environment before file before default.
 func TestPrecedence(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "holdfast.yaml")
-	text := "node-id: of-file\ngroups: 2\nmax-voters: 3\nprofile: fast\njoin: [127.0.0.1:7001, 127.0.0.1:7002]\n"
+	text := "node-id: of-file\ngroups: 2\nmax-voters: 3\nprofile: fast\n" +
+		"join: [127.0.0.1:7001, 127.0.0.1:7002]\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -145,8 +166,15 @@ func TestParseSettings(t *testing.T) {
 		{"values", "node-id: n1\ngroups: 4\n", map[string]string{"node-id": "n1", "groups": "4"}, ""},
 		{"list", "join:\n- a:1\n- b:2\n", map[string]string{"join": "a:1,b:2"}, ""},
 		{"peers as list", "peers: [n1=a:1, n2=b:2]\n", map[string]string{"peers": "n1=a:1,n2=b:2"}, ""},
-		{"peers as mapping", "peers:\n  n1: a:1\n  n2: b:2\n", map[string]string{"peers": "n1=a:1,n2=b:2"}, ""},
-		{"unknown", "node-id: n1\nnode_id: n2\n", nil, `line 2: unknown setting "node_id"; accepted are groups, join, node-id, peers`},
+		{
+			"peers as mapping", "peers:\n  n1: a:1\n  n2: b:2\n",
+			map[string]string{"peers": "n1=a:1,n2=b:2"},
+			"",
+		},
+		{
+			"unknown", "node-id: n1\nnode_id: n2\n", nil,
+			`line 2: unknown setting "node_id"; accepted are groups, join, node-id, peers`,
+		},
 		{"twice", "groups: 1\ngroups: 2\n", nil, `"groups"`},
 		{"no mapping", "- groups\n", nil, "line 1: give settings as name: value"},
 		{"two documents", "groups: 1\n---\ngroups: 2\n", nil, "more than one YAML document"},
@@ -186,7 +214,10 @@ func TestUnknownKeyOfAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, _, stderr := try(t, "serve", "--config", file)
-	for _, want := range []string{file, `unknown setting "data_dir"`, "data-dir", "log-level", "bootstrap-expect"} {
+	for _, want := range []string{
+		file, `unknown setting "data_dir"`, "data-dir", "log-level",
+		"bootstrap-expect",
+	} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("%q does not say %q", stderr, want)
 		}

@@ -35,8 +35,10 @@ const (
 	demoSetup = 20 * time.Second
 	// maxPublishers keeps the demo small: what each sent is kept in memory.
 	maxPublishers = 64
-	// demoGroup is the group that holds the streams of the demo: there is one.
-	demoGroup = 1
+	// redeliverAfter is the ack wait of the consumers.
+	redeliverAfter = 5 * time.Second
+	// maxEvents bounds what one progress line tells.
+	maxEvents = 16
 )
 
 // demo is one run.
@@ -64,7 +66,8 @@ func (c *demoCmd) validate() error {
 	case c.Duration < minDemo || c.Duration > maxDemo:
 		return fmt.Errorf("--duration: is %v; give %v to %v", c.Duration, minDemo, maxDemo)
 	case c.Publishers < 4 || c.Publishers > maxPublishers || c.Publishers%4 != 0:
-		return fmt.Errorf("--publishers: is %d; give a multiple of 4, at most %d", c.Publishers, maxPublishers)
+		return fmt.Errorf("--publishers: is %d; give a multiple of 4, at most %d", c.Publishers,
+			maxPublishers)
 	case c.Profile != "lan" && c.Profile != "fast":
 		return fmt.Errorf("--profile: %q is unknown; give lan or fast", c.Profile)
 	}
@@ -102,22 +105,25 @@ func (c *demoCmd) Run(env *environment) (err error) {
 	if err != nil {
 		return err
 	}
-	d := &demo{env: env, cluster: cluster, queue: newTally(), logged: newTally(), events: make(chan string, 16)}
-	defer func() { err = errors.Join(err, cluster.stop(env)) }()
+	d := &demo{env: env, cluster: cluster, queue: newTally(), logged: newTally()}
+	d.events = make(chan string, maxEvents)
+	defer func() { err = errors.Join(err, cluster.stop(env.ctx)) }()
 	return d.run(ctx, c)
 }
 
 func (d *demo) run(ctx context.Context, c *demoCmd) error {
 	d.env.say("Starting three nodes, each a process of its own …")
 	began := time.Now()
-	if err := d.cluster.start(ctx, d.env); err != nil {
+	if err := d.cluster.start(ctx); err != nil {
 		return err
 	}
-	d.env.say("All three serve after %.1f s: %s", time.Since(began).Seconds(), strings.Join(d.cluster.urls(), " "))
+	d.env.say("All three serve after %.1f s: %s", time.Since(began).Seconds(),
+		strings.Join(d.cluster.urls(), " "))
 	if err := d.makeStreams(ctx); err != nil {
 		return err
 	}
-	d.env.say("Streams: %s (work queue) and %s (limits), three replicas each, every ack from a quorum.\n", queueName, logName)
+	d.env.say("Streams: %s (work queue) and %s (limits), three replicas each, every ack from a quorum.\n",
+		queueName, logName)
 	var all crew
 	defer all.stop()
 	if err := d.startClients(ctx, c.Publishers, &all); err != nil {
@@ -153,14 +159,15 @@ func (d *demo) makeStreams(ctx context.Context) error {
 		return err
 	}
 	for _, s := range []jetstream.StreamConfig{
-		{Name: queueName, Subjects: []string{queueSubject + ".>"}, Retention: jetstream.WorkQueuePolicy, Replicas: localNodes},
-		{Name: logName, Subjects: []string{logSubject + ".>"}, Replicas: localNodes},
+		{Name: queueName, Subjects: []string{queueSubject + ".>"}, Retention: jetstream.WorkQueuePolicy},
+		{Name: logName, Subjects: []string{logSubject + ".>"}},
 	} {
+		s.Replicas = localNodes
 		if _, err := js.CreateStream(ctx, s); err != nil {
 			return fmt.Errorf("stream %s: %w", s.Name, err)
 		}
 		if _, err := js.CreateConsumer(ctx, s.Name, jetstream.ConsumerConfig{
-			Durable: workerName, AckPolicy: jetstream.AckExplicitPolicy, AckWait: 5 * time.Second, MaxAckPending: 1000,
+			Durable: workerName, AckPolicy: jetstream.AckExplicitPolicy, AckWait: redeliverAfter,
 		}); err != nil {
 			return fmt.Errorf("consumer of %s: %w", s.Name, err)
 		}
@@ -168,71 +175,91 @@ func (d *demo) makeStreams(ctx context.Context) error {
 	return nil
 }
 
+// script is what happens to the nodes while clients work.
+type script struct {
+	d         *demo
+	length    time.Duration
+	kills     []time.Duration // when a leader is killed, from the beginning
+	dead      *process        // waits for its return
+	back      time.Time       // when that is
+	returning chan error      // the start of a killed node is under way
+}
+
 // play lets time pass: a progress line every second, two kills of the leader, two returns.
 func (d *demo) play(ctx context.Context, length time.Duration) error {
-	kill := []time.Duration{length / 6, length * 6 / 10}
+	s := &script{d: d, length: length, kills: []time.Duration{length / 6, length * 6 / 10}}
 	d.began = time.Now()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	var back time.Time       // of the node killed last
-	var dead *process        // waits for that
-	var returning chan error // its start is under way
 	last := 0
 	for {
 		select {
 		case <-ctx.Done():
 			return errors.New("stopped before the end")
-		case err := <-returning:
+		case err := <-s.returning:
 			if err != nil {
 				return err
 			}
-			returning = nil
+			s.returning = nil
 			continue
 		case <-tick.C:
 		}
-		passed := time.Since(d.began)
-		switch whole := dead == nil && returning == nil; {
-		case dead != nil && time.Now().After(back):
-			returning = d.revive(ctx, dead)
-			dead = nil
-		case whole && len(d.kills) < len(kill) && passed >= kill[len(d.kills)]:
-			var err error
-			if dead, err = d.killLeader(); err != nil {
-				return err
-			}
-			back = time.Now().Add(downTime)
-		case whole && len(d.kills) == len(kill) && passed >= length:
-			return nil
-		case passed > length+2*localReady:
-			return errors.New("the plan of the demo could not be carried out in time")
+		if done, err := s.step(ctx, time.Since(d.began)); done || err != nil {
+			return err
 		}
-		last = d.progress(last)
+		last = d.progress(ctx, last)
 	}
 }
 
+// step does what is due after so much time.
+func (s *script) step(ctx context.Context, passed time.Duration) (done bool, err error) {
+	if s.dead != nil {
+		if time.Now().After(s.back) {
+			s.returning = s.d.revive(ctx, s.dead)
+			s.dead = nil
+		}
+		return false, nil
+	}
+	if passed > s.length+2*localReady {
+		return false, errors.New("the script of the demo could not be carried out in time")
+	}
+	if s.returning != nil {
+		return false, nil
+	}
+	if next := len(s.d.kills); next < len(s.kills) {
+		if passed >= s.kills[next] {
+			s.dead, err = s.d.killLeader(ctx)
+			s.back = time.Now().Add(downTime)
+		}
+		return false, err
+	}
+	return passed >= s.length, nil
+}
+
 // progress prints one line and returns how many publishes are acked so far.
-func (d *demo) progress(last int) int {
+func (d *demo) progress(ctx context.Context, last int) int {
 	acked, retries := 0, 0
 	for _, p := range d.pubs {
 		acked += int(p.acked.Load())
 		retries += int(p.retries.Load())
 	}
 	leader := "-"
-	if p := d.cluster.leader(d.env, demoGroup); p != nil {
+	if p := d.cluster.leader(ctx); p != nil {
 		leader = p.id
 	}
 	var notes []string
 	for len(d.events) > 0 {
 		notes = append(notes, <-d.events)
 	}
-	d.env.say("%3.0fs  acked %7d (%+5d)  consumed %7d  retries %4d  leader %-2s  %s", time.Since(d.began).Seconds(), acked,
+	d.env.say("%3.0fs  acked %7d (%+5d)  consumed %7d  retries %4d  leader %-2s  %s",
+		time.Since(d.began).Seconds(), acked,
 		acked-last, d.queue.distinct()+d.logged.distinct(), retries, leader, strings.Join(notes, "; "))
 	return acked
 }
 
 // killLeader kills the leader of the streams' group as a crash would.
-func (d *demo) killLeader() (*process, error) {
-	victim := d.cluster.leader(d.env, demoGroup)
+func (d *demo) killLeader(ctx context.Context) (*process, error) {
+	victim := d.cluster.leader(ctx)
 	if victim == nil {
 		d.events <- "no leader to kill yet"
 		return nil, nil //nolint:nilnil // tried again at the next tick
@@ -257,10 +284,11 @@ func (d *demo) revive(ctx context.Context, p *process) chan error {
 	go func() {
 		err := p.start(ctx, d.cluster.program)
 		if err == nil {
-			err = d.cluster.awaitReady(ctx, d.env, p)
+			err = d.cluster.awaitReady(ctx, p)
 		}
 		if err == nil {
-			d.events <- fmt.Sprintf("%s serves again, %.1f s after its start", p.id, time.Since(began).Seconds())
+			d.events <- fmt.Sprintf("%s serves again, %.1f s after its start", p.id,
+				time.Since(began).Seconds())
 		}
 		done <- err
 	}()

@@ -107,9 +107,8 @@ func (p *publisher) publish(ctx context.Context, js jetstream.JetStream, n int64
 
 // tally is what was read of one stream.
 type tally struct {
-	mu struct {
-		sync.Mutex
-
+	lock sync.Mutex
+	mu   struct { // guarded by lock
 		seqs      map[uint64]time.Time // stream sequences seen; when their ack was confirmed, zero until then
 		copies    map[int][]uint16     // by publisher and number: under how many sequences it was seen
 		distinct  int
@@ -129,8 +128,8 @@ func newTally() *tally {
 // saw notes a message.
 func (t *tally) saw(seq uint64, payload []byte) {
 	pub, n, err := parseID(payload)
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.lock.Lock()
+	defer t.lock.Unlock()
 	if err != nil {
 		t.mu.alien = err
 		return
@@ -155,15 +154,15 @@ func (t *tally) saw(seq uint64, payload []byte) {
 
 // settled notes that the ack of a message is confirmed.
 func (t *tally) settled(seq uint64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.lock.Lock()
+	defer t.lock.Unlock()
 	t.mu.seqs[seq] = time.Now()
 	t.mu.confirmed++
 }
 
 func (t *tally) distinct() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.lock.Lock()
+	defer t.lock.Unlock()
 	return t.mu.distinct
 }
 

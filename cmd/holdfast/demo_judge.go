@@ -45,7 +45,8 @@ func (d *demo) drain(ctx context.Context, c *crew) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("the workers did not finish within %v: %d messages are left (%w)", drainTime, left, err)
+			return fmt.Errorf("the workers did not finish within %v: %d messages are left (%w)", drainTime,
+				left, err)
 		}
 	}
 	c.cancel()
@@ -104,10 +105,12 @@ func (d *demo) judge(ctx context.Context) error {
 		}
 	}
 	if len(left.mu.seqs) > 0 {
-		return fmt.Errorf("%d messages are left in %s although every one was acked", len(left.mu.seqs), queueName)
+		return fmt.Errorf("%d messages are left in %s although every one was acked", len(left.mu.seqs),
+			queueName)
 	}
 	return d.report([]count{
-		d.count("work queue, with Nats-Msg-Id", d.queue, func(p *publisher) bool { return p.onQueue() && p.withID }),
+		d.count("work queue, with Nats-Msg-Id", d.queue,
+			func(p *publisher) bool { return p.onQueue() && p.withID }),
 		d.count("work queue, without", d.queue, func(p *publisher) bool { return p.onQueue() && !p.withID }),
 		d.count("limits, with Nats-Msg-Id", log, func(p *publisher) bool { return !p.onQueue() && p.withID }),
 		d.count("limits, without", log, func(p *publisher) bool { return !p.onQueue() && !p.withID }),
@@ -164,9 +167,11 @@ func (d *demo) report(counts []count) error {
 	for _, p := range d.pubs {
 		retries += p.retries.Load()
 	}
-	d.env.say("\nPublishes sent again because no ack came: %d; stored without an ack: %d.", retries, total.doubt)
+	d.env.say("\nPublishes sent again because no ack came: %d; stored without an ack: %d.", retries,
+		total.doubt)
 	d.env.say("Without a Nats-Msg-Id, such a message may be stored twice; with one it must not.")
-	d.env.say("Deliveries: queue %d distinct, %d again, %d of those after a confirmed ack (%d acks confirmed);",
+	d.env.say(
+		"Deliveries: queue %d distinct, %d again, %d of those after a confirmed ack (%d acks confirmed);",
 		len(d.queue.mu.seqs), d.queue.mu.again, d.queue.mu.afterAck, d.queue.mu.confirmed)
 	d.env.say("            log   %d distinct, %d again.", len(d.logged.mu.seqs), d.logged.mu.again)
 	for _, k := range d.kills {
@@ -193,7 +198,8 @@ func (d *demo) report(counts []count) error {
 
 func (c *count) row() []string {
 	return []string{
-		c.name, number(uint64(c.acked)), number(uint64(c.read)), number(uint64(c.lost)), number(uint64(c.twice)),
+		c.name, number(uint64(c.acked)), number(uint64(c.read)), number(uint64(c.lost)),
+		number(uint64(c.twice)),
 	}
 }
 
@@ -207,7 +213,8 @@ func readAll(ctx context.Context, js jetstream.JetStream, stream string, to *tal
 	if state.Msgs == 0 {
 		return nil
 	}
-	cons, err := s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
+	cons, err := s.OrderedConsumer(ctx,
+		jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
 	if err != nil {
 		return err
 	}

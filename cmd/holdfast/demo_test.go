@@ -27,7 +27,8 @@ func judged(t *testing.T, acked int64) (*demo, *bytes.Buffer) {
 func (d *demo) results(read *tally) []count {
 	var out []count
 	for _, k := range []struct{ queue, id bool }{{true, true}, {true, false}, {false, true}, {false, false}} {
-		out = append(out, d.count(fmt.Sprint(k), read, func(p *publisher) bool { return p.onQueue() == k.queue && p.withID == k.id }))
+		out = append(out, d.count(fmt.Sprint(k), read,
+			func(p *publisher) bool { return p.onQueue() == k.queue && p.withID == k.id }))
 	}
 	return out
 }
@@ -53,17 +54,29 @@ func TestDemoCounts(t *testing.T) {
 		text    string
 	}{
 		{"all there", 3, func(*tally) {}, "", "12 acked, 12 read back"},
-		{"delivered again is not stored twice", 3, func(r *tally) { r.saw(1, []byte("0/0 ")) }, "", "12 acked"},
+		{
+			"delivered again is not stored twice", 3, func(r *tally) { r.saw(1, []byte("0/0 ")) }, "",
+			"12 acked",
+		},
 		{"twice without id", 3, func(r *tally) { r.saw(99, []byte("2/1 ")) }, "", "12 acked"},
-		{"twice with id", 3, func(r *tally) { r.saw(99, []byte("0/1 ")) }, "1 messages with a Nats-Msg-Id were stored twice", ""},
-		{"stored without an ack", 3, func(r *tally) { r.saw(99, []byte("0/3 ")) }, "", "stored without an ack: 1."},
+		{
+			"twice with id", 3, func(r *tally) { r.saw(99, []byte("0/1 ")) },
+			"1 messages with a Nats-Msg-Id were stored twice", "",
+		},
+		{
+			"stored without an ack", 3, func(r *tally) { r.saw(99, []byte("0/3 ")) }, "",
+			"stored without an ack: 1.",
+		},
 		{"one lost at the end", 4, func(r *tally) {
 			for pub := range 3 {
 				r.saw(uint64(100+pub), fmt.Appendf(nil, "%d/3 ", pub))
 			}
 		}, "1 acked messages are LOST", ""},
 		{"lost with a gap", 3, func(r *tally) { r.mu.copies[1][1] = 0 }, "1 acked messages are LOST", ""},
-		{"a publisher that nobody read", 3, func(r *tally) { delete(r.mu.copies, 3) }, "3 acked messages are LOST", ""},
+		{
+			"a publisher that nobody read", 3, func(r *tally) { delete(r.mu.copies, 3) },
+			"3 acked messages are LOST", "",
+		},
 		{"nothing acked", 0, func(r *tally) { clear(r.mu.copies) }, "nothing was acked", ""},
 	} {
 		d, out := judged(t, tt.acked)
@@ -71,7 +84,8 @@ func TestDemoCounts(t *testing.T) {
 		tt.change(read)
 		err := d.report(d.results(read))
 		switch {
-		case tt.problem == "" && err != nil, tt.problem != "" && (err == nil || err.Error() != tt.problem && !strings.HasPrefix(err.Error(), tt.problem)):
+		case tt.problem == "" && err != nil, tt.problem != "" &&
+			(err == nil || err.Error() != tt.problem && !strings.HasPrefix(err.Error(), tt.problem)):
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.problem)
 		case !strings.Contains(out.String(), tt.text):
 			t.Errorf("%s: %q does not say %q", tt.name, out, tt.text)
@@ -87,8 +101,10 @@ func TestTally(t *testing.T) {
 	r.settled(1)
 	r.saw(1, []byte("0/0 "))
 	r.saw(2, []byte("0/5 "))
-	if r.mu.again != 2 || r.mu.afterAck != 1 || r.mu.confirmed != 1 || r.distinct() != 2 || len(r.mu.copies[0]) != 6 {
-		t.Errorf("again %d, after ack %d, confirmed %d, distinct %d, copies %v", r.mu.again, r.mu.afterAck, r.mu.confirmed,
+	if r.mu.again != 2 || r.mu.afterAck != 1 || r.mu.confirmed != 1 || r.distinct() != 2 ||
+		len(r.mu.copies[0]) != 6 {
+		t.Errorf("again %d, after ack %d, confirmed %d, distinct %d, copies %v", r.mu.again, r.mu.afterAck,
+			r.mu.confirmed,
 			r.distinct(), r.mu.copies)
 	}
 	for _, bad := range []string{"", "x/1 ", "1/y ", "1 "} {

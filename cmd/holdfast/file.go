@@ -69,7 +69,8 @@ func settingText(key string, value *yaml.Node) (string, error) {
 	case value.Kind == yaml.SequenceNode:
 		for _, v := range value.Content {
 			if v.Kind != yaml.ScalarNode {
-				return "", fmt.Errorf("line %d: %q holds something else than values; give a list of values", v.Line, key)
+				return "", fmt.Errorf("line %d: %q holds something else than values; give a list of values",
+					v.Line, key)
 			}
 			parts = append(parts, v.Value)
 		}
@@ -88,7 +89,7 @@ func settingText(key string, value *yaml.Node) (string, error) {
 }
 
 // fileResolver makes kong take settings from a file, where neither flag nor environment gives them.
-func fileResolver(path string, flags []*kong.Flag) (kong.Resolver, error) {
+func fileResolver(path string, flags []*kong.Flag) (kong.ResolverFunc, error) {
 	var known []string
 	for _, f := range flags {
 		if f.Name != "help" && f.Name != "config" {
@@ -100,7 +101,7 @@ func fileResolver(path string, flags []*kong.Flag) (kong.Resolver, error) {
 	if err != nil {
 		return nil, err
 	}
-	return kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+	return func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 		for _, name := range flag.Envs {
 			if _, given := os.LookupEnv(name); given {
 				return nil, nil //nolint:nilnil // kong's word for no opinion
@@ -110,5 +111,5 @@ func fileResolver(path string, flags []*kong.Flag) (kong.Resolver, error) {
 			return text, nil
 		}
 		return nil, nil //nolint:nilnil // kong's word for no opinion
-	}), nil
+	}, nil
 }

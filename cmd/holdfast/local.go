@@ -21,6 +21,8 @@ import (
 const (
 	// localNodes is how many nodes a local cluster has.
 	localNodes = 3
+	// streamsGroup is the group of a local cluster that holds streams: there is one.
+	streamsGroup = 1
 	// localPoll is the pause between two questions to nodes that start.
 	localPoll = 100 * time.Millisecond
 	// localAnswer bounds one answer of an admin listener.
@@ -95,10 +97,12 @@ func newLocalCluster(dir, profile string, each []ports) (*localCluster, error) {
 	c := &localCluster{program: program, ask: operatorFlags{Timeout: localAnswer}}
 	for i, p := range each {
 		id := "n" + strconv.Itoa(i+1)
-		n := &process{id: id, dir: filepath.Join(dir, id), client: loopback(p.client), admin: loopback(p.admin)}
+		n := &process{id: id, dir: filepath.Join(dir, id)}
+		n.client, n.admin = loopback(p.client), loopback(p.admin)
 		n.args = []string{
 			"serve", "--node-id", id, "--data-dir", filepath.Join(n.dir, "data"), "--listen", n.client,
-			"--raft-listen", loopback(p.raft), "--serf-listen", loopback(p.serf), "--route-listen", loopback(p.route),
+			"--raft-listen", loopback(p.raft), "--serf-listen", loopback(p.serf),
+			"--route-listen", loopback(p.route),
 			"--admin-listen", n.admin, "--bootstrap-expect", strconv.Itoa(len(each)), "--profile", profile,
 			"--log-format", "json",
 		}
@@ -111,14 +115,14 @@ func newLocalCluster(dir, profile string, each []ports) (*localCluster, error) {
 }
 
 // start starts every node and returns when all of them serve.
-func (c *localCluster) start(ctx context.Context, env *environment) error {
+func (c *localCluster) start(ctx context.Context) error {
 	for _, n := range c.nodes {
 		if err := n.start(ctx, c.program); err != nil {
 			return err
 		}
 	}
 	for _, n := range c.nodes {
-		if err := c.awaitReady(ctx, env, n); err != nil {
+		if err := c.awaitReady(ctx, n); err != nil {
 			return err
 		}
 	}
@@ -126,7 +130,7 @@ func (c *localCluster) start(ctx context.Context, env *environment) error {
 }
 
 // awaitReady returns when a node serves.
-func (c *localCluster) awaitReady(ctx context.Context, env *environment, n *process) error {
+func (c *localCluster) awaitReady(ctx context.Context, n *process) error {
 	ctx, cancel := context.WithTimeout(ctx, localReady)
 	defer cancel()
 	tick := time.NewTicker(localPoll)
@@ -135,7 +139,7 @@ func (c *localCluster) awaitReady(ctx context.Context, env *environment, n *proc
 	run := n.now.Load()
 	for {
 		var h node.Health
-		if err := c.ask.call(env, n.admin, http.MethodGet, "/readyz", &h); err == nil {
+		if err := c.ask.call(ctx, http.MethodGet, n.admin, "/readyz", &h); err == nil {
 			if h.OK {
 				return nil
 			}
@@ -151,18 +155,19 @@ func (c *localCluster) awaitReady(ctx context.Context, env *environment, n *proc
 	}
 }
 
-// leader finds who leads a group, by what the nodes say of themselves; nil if nobody does.
-func (c *localCluster) leader(env *environment, group uint32) *process {
+// leader finds who leads the group that holds the streams, by what the nodes say of themselves; nil if nobody
+// does.
+func (c *localCluster) leader(ctx context.Context) *process {
 	var best *process
 	var term uint64
 	for _, n := range c.nodes {
 		var groups []replication.Status
-		if n.alive() == nil || c.ask.call(env, n.admin, http.MethodGet, "/raft", &groups) != nil {
+		if n.alive() == nil || c.ask.call(ctx, http.MethodGet, n.admin, "/raft", &groups) != nil {
 			continue
 		}
 		for i := range groups {
 			g := &groups[i]
-			if g.Group == group && g.Role == replication.RoleLeader && g.Term >= term {
+			if g.Group == streamsGroup && g.Role == replication.RoleLeader && g.Term >= term {
 				best, term = n, g.Term
 			}
 		}
@@ -180,8 +185,8 @@ func (c *localCluster) urls() []string {
 }
 
 // stop stops every node in order, all at the same time.
-func (c *localCluster) stop(env *environment) error {
-	ctx, cancel := context.WithTimeout(env.ctx, localStop)
+func (c *localCluster) stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, localStop)
 	defer cancel()
 	errs := make([]error, len(c.nodes))
 	var wg sync.WaitGroup
@@ -217,11 +222,11 @@ func (c *localCmd) Run(env *environment) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, cluster.stop(env)) }()
+	defer func() { err = errors.Join(err, cluster.stop(env.ctx)) }()
 	env.say("Starting three nodes below %s …", c.Dir)
-	if err := cluster.start(ctx, env); err != nil {
+	if err := cluster.start(ctx); err != nil {
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // it was stopped
+			return nil
 		}
 		return err
 	}

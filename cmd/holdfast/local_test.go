@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -18,7 +17,6 @@ func TestLocalCluster(t *testing.T) {
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	env := &environment{ctx: context.Background(), stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}}
 	each := make([]ports, localNodes)
 	for i := range each {
 		var err error
@@ -32,14 +30,14 @@ func TestLocalCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := c.stop(env); err != nil {
+		if err := c.stop(context.Background()); err != nil {
 			t.Error(err)
 		}
 	}()
-	if err := c.start(ctx, env); err != nil {
+	if err := c.start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	leader := c.leader(env, 1)
+	leader := c.leader(ctx)
 	if leader == nil {
 		t.Fatal("ready without a leader")
 	}
@@ -49,7 +47,7 @@ func TestLocalCluster(t *testing.T) {
 	if err := leader.kill(); err == nil || !strings.Contains(err.Error(), "does not run") {
 		t.Errorf("a second kill: %v", err)
 	}
-	for next := leader; next == leader || next == nil; next = c.leader(env, 1) {
+	for next := leader; next == leader || next == nil; next = c.leader(ctx) {
 		select {
 		case <-time.After(localPoll):
 		case <-ctx.Done():
@@ -67,17 +65,16 @@ func TestDirectoryInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	env := &environment{ctx: context.Background(), stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}}
 	c, err := newLocalCluster(dir, "lan", []ports{p})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := c.stop(env); err != nil {
+		if err := c.stop(context.Background()); err != nil {
 			t.Error(err)
 		}
 	}()
-	if err := c.start(t.Context(), env); err != nil {
+	if err := c.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	second := &process{id: "second", dir: filepath.Join(dir, "second"), args: c.nodes[0].args}
@@ -101,7 +98,7 @@ func TestDirectoryInUse(t *testing.T) {
 	if code, _, errs := try(t, "check", data); code != exitUsage || !strings.Contains(errs, want) {
 		t.Errorf("check of a running node: %d %s", code, errs)
 	}
-	if err := c.stop(env); err != nil {
+	if err := c.stop(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	checkStopped(t, data)
@@ -111,14 +108,17 @@ func TestDirectoryInUse(t *testing.T) {
 func checkStopped(t *testing.T, data string) {
 	t.Helper()
 	code, out, errs := try(t, "check", data)
-	if code != exitOK || !strings.Contains(out, "node n1, cluster ") || !strings.Contains(out, "group 0: ok: log 1..") ||
+	if code != exitOK || !strings.Contains(out, "node n1, cluster ") ||
+		!strings.Contains(out, "group 0: ok: log 1..") ||
 		!strings.Contains(out, "group 1: ok: log 1..") {
 		t.Errorf("check: %d %s %s", code, out, errs)
 	}
-	if code, out, errs := try(t, "dump", "--log", data); code != exitOK || !strings.Contains(out, "entry 1 term 1") {
+	if code, out, errs := try(t, "dump", "--log", data); code != exitOK ||
+		!strings.Contains(out, "entry 1 term 1") {
 		t.Errorf("dump: %d %s %s", code, out, errs)
 	}
-	if code, _, errs := try(t, "dump", "--group", "2", data); code != exitUsage || !strings.Contains(errs, "there are [0 1]") {
+	if code, _, errs := try(t, "dump", "--group", "2", data); code != exitUsage ||
+		!strings.Contains(errs, "there are [0 1]") {
 		t.Errorf("dump of group 2: %d %s", code, errs)
 	}
 	segments, err := filepath.Glob(filepath.Join(data, "groups", "1", "log", "*.seg"))
@@ -136,7 +136,8 @@ func checkStopped(t *testing.T, data string) {
 		t.Fatal(err)
 	}
 	code, out, errs = try(t, "check", data)
-	if code != exitDamaged || !strings.Contains(out, "group 1: DAMAGED") || !strings.Contains(out, segments[0]) ||
+	if code != exitDamaged || !strings.Contains(out, "group 1: DAMAGED") ||
+		!strings.Contains(out, segments[0]) ||
 		!strings.Contains(out, "group 0: ok") || !strings.Contains(errs, "1 damaged") {
 		t.Errorf("check of damage: %d %s %s", code, out, errs)
 	}

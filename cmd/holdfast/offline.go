@@ -61,7 +61,10 @@ func (s *stopped) part(group int, name string) string {
 
 // store opens the state of a group for reading.
 func (s *stopped) store(group int, damaged func(error)) (*storage.Store, error) {
-	return storage.Open(storage.Config{Dir: s.part(group, "state"), ReadOnly: true, Damaged: damaged, Fatal: damaged})
+	return storage.Open(storage.Config{
+		Dir: s.part(group, "state"), ReadOnly: true, Damaged: damaged,
+		Fatal: damaged,
+	})
 }
 
 // identity prints whose directory it is; false if the file that says so is damaged.
@@ -130,7 +133,7 @@ func (s *stopped) check(env *environment, group int) (summary string, err error)
 	if err := errors.Join(err, store.Close()); err != nil {
 		return "", fmt.Errorf("state: %w", err)
 	}
-	if applied.Index > log.LastIndex && !(ptr.Installed && ptr.Snapshot.Index >= applied.Index) {
+	if applied.Index > log.LastIndex && (!ptr.Installed || ptr.Snapshot.Index < applied.Index) {
 		return "", fmt.Errorf("%w: the state has applied entry %d, the log ends at %d",
 			record.ErrDamaged, applied.Index, log.LastIndex)
 	}
@@ -141,7 +144,8 @@ func (s *stopped) check(env *environment, group int) (summary string, err error)
 	case !log.Sealed:
 		tail = "not sealed"
 	}
-	return fmt.Sprintf("log %d..%d, term %d, in %d segments, %s; state at %d, %d rows, hash %s", log.FirstIndex,
+	return fmt.Sprintf("log %d..%d, term %d, in %d segments, %s; state at %d, %d rows, hash %s",
+		log.FirstIndex,
 		log.LastIndex, log.LastTerm, len(log.Segments), tail, applied.Index, hash.Rows, hash), nil
 }
 
@@ -152,7 +156,8 @@ func (c *dumpCmd) Run(env *environment) error {
 		return err
 	}
 	if c.Group >= 0 && !slices.Contains(s.groups, c.Group) {
-		return errors.Join(usage(fmt.Errorf("--group: there is no group %d; there are %v", c.Group, s.groups)),
+		return errors.Join(usage(fmt.Errorf("--group: there is no group %d; there are %v", c.Group,
+			s.groups)),
 			s.lock.Release())
 	}
 	s.identity(env)
@@ -181,7 +186,8 @@ func (s *stopped) dumpState(env *environment, group int) error {
 		return fmt.Errorf("state of group %d: %w", group, err)
 	}
 	a, p := store.Applied(), store.Pointer()
-	env.say("state %s: applied %d in term %d, fence (%d, %d, %d); snapshot at %d, installed %t", p.DB, a.Index, a.Term,
+	env.say("state %s: applied %d in term %d, fence (%d, %d, %d); snapshot at %d, installed %t", p.DB,
+		a.Index, a.Term,
 		a.Fence.Term, a.Fence.Epoch, a.Fence.Ordinal, p.Snapshot.Index, p.Installed)
 	err = store.ScanMeta("", func(row record.MetaRow) bool {
 		env.say("row %s, version %d: %s", row.Key, row.Version, row.Value)
@@ -193,10 +199,12 @@ func (s *stopped) dumpState(env *environment, group int) error {
 		return true
 	}))
 	for _, row := range streams {
-		env.say("stream %d: %d messages (%d bytes), sequences %d to %d, %d subjects: %s", row.ID, row.State.Messages,
+		env.say("stream %d: %d messages (%d bytes), sequences %d to %d, %d subjects: %s", row.ID,
+			row.State.Messages,
 			row.State.Bytes, row.State.FirstSeq, row.State.LastSeq, row.State.Subjects, row.Description)
 		err = errors.Join(err, store.Consumers(row.ID, func(c storage.ConsumerRow) bool {
-			env.say("  consumer %d: next %d, floor %d: %s", c.ID, c.State.Next, c.State.AckFloorStream, c.Description)
+			env.say("  consumer %d: next %d, floor %d: %s", c.ID, c.State.Next, c.State.AckFloorStream,
+				c.Description)
 			return true
 		}))
 	}

@@ -27,10 +27,11 @@ type misdirected struct{ node.Problem }
 func (e *misdirected) Error() string { return e.Problem.Error }
 
 // call sends one request to an admin listener and decodes its answer into out.
-func (f *operatorFlags) call(env *environment, admin, method, path string, out any) error {
-	ctx, cancel := context.WithTimeout(env.ctx, f.Timeout)
+func (f *operatorFlags) call(ctx context.Context, method, admin, path string, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, f.Timeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+strings.TrimPrefix(admin, "http://")+path, http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+strings.TrimPrefix(admin, "http://")+path,
+		http.NoBody)
 	if err != nil {
 		return usage(fmt.Errorf("--admin: %w", err))
 	}
@@ -50,6 +51,11 @@ func (f *operatorFlags) call(env *environment, admin, method, path string, out a
 		return fmt.Errorf("answer of %s: %w", admin, err)
 	}
 	return decode(resp, body, out)
+}
+
+// get asks the node that the flags name.
+func (f *operatorFlags) get(ctx context.Context, path string, out any) error {
+	return f.call(ctx, http.MethodGet, f.Admin, path, out)
 }
 
 func decode(resp *http.Response, body []byte, out any) error {
@@ -95,10 +101,10 @@ func (e *environment) table(rows [][]string) error {
 func (c *statusCmd) Run(env *environment) error {
 	var groups []replication.Status
 	var ready node.Health
-	if err := c.Ask.call(env, c.Ask.Admin, http.MethodGet, "/raft", &groups); err != nil {
+	if err := c.Ask.get(env.ctx, "/raft", &groups); err != nil {
 		return err
 	}
-	if err := c.Ask.call(env, c.Ask.Admin, http.MethodGet, "/readyz", &ready); err != nil {
+	if err := c.Ask.get(env.ctx, "/readyz", &ready); err != nil {
 		return err
 	}
 	if printed, err := c.Ask.print(env, map[string]any{"ready": ready, "groups": groups}); printed {
@@ -116,7 +122,8 @@ func (c *statusCmd) Run(env *environment) error {
 			members = append(members, name)
 		}
 		rows = append(rows, []string{
-			strconv.FormatUint(uint64(g.Group), 10), string(g.Role), dash(g.Leader), number(g.Term), number(g.Commit),
+			strconv.FormatUint(uint64(g.Group),
+				10), string(g.Role), dash(g.Leader), number(g.Term), number(g.Commit),
 			number(g.Applied), number(g.LastLog), dash(strings.Join(members, " ")),
 		})
 	}
@@ -143,7 +150,7 @@ func dash(s string) string {
 // Run prints the nodes.
 func (c *membersCmd) Run(env *environment) error {
 	var members []node.MemberStatus
-	if err := c.Ask.call(env, c.Ask.Admin, http.MethodGet, "/members", &members); err != nil {
+	if err := c.Ask.get(env.ctx, "/members", &members); err != nil {
 		return err
 	}
 	if printed, err := c.Ask.print(env, members); printed {
@@ -153,8 +160,8 @@ func (c *membersCmd) Run(env *environment) error {
 	for i := range members {
 		m := &members[i]
 		rows = append(rows, []string{
-			m.ID, dash(m.Gossip), numbers(m.Leads), numbers(m.Votes), numbers(m.Follows), dash(m.NATS), dash(m.Admin),
-			dash(m.Version),
+			m.ID, dash(m.Gossip), numbers(m.Leads), numbers(m.Votes), numbers(m.Follows),
+			dash(m.NATS), dash(m.Admin), dash(m.Version),
 		})
 	}
 	return env.table(rows)
@@ -175,10 +182,10 @@ func (c *transferCmd) Run(env *environment) error {
 		q.Set("to", c.To)
 	}
 	path := "/transfer?" + q.Encode()
-	err := c.Ask.call(env, c.Ask.Admin, http.MethodPost, path, &node.Health{})
+	err := c.Ask.call(env.ctx, http.MethodPost, c.Ask.Admin, path, &node.Health{})
 	var other *misdirected
 	if errors.As(err, &other) && other.Admin != "" {
-		err = c.Ask.call(env, other.Admin, http.MethodPost, path, &node.Health{})
+		err = c.Ask.call(env.ctx, http.MethodPost, other.Admin, path, &node.Health{})
 	}
 	if err != nil {
 		return err
@@ -190,7 +197,7 @@ func (c *transferCmd) Run(env *environment) error {
 // Run takes a node out.
 func (c *removeCmd) Run(env *environment) error {
 	path := "/remove?" + url.Values{"node": {c.Node}}.Encode()
-	if err := c.Ask.call(env, c.Ask.Admin, http.MethodPost, path, &node.Health{}); err != nil {
+	if err := c.Ask.call(env.ctx, http.MethodPost, c.Ask.Admin, path, &node.Health{}); err != nil {
 		return err
 	}
 	env.say("Node %s is to leave; see cluster members for when it is out of every group.", c.Node)
@@ -199,7 +206,7 @@ func (c *removeCmd) Run(env *environment) error {
 
 // Run takes the asked node out of its cluster.
 func (c *leaveCmd) Run(env *environment) error {
-	if err := c.Ask.call(env, c.Ask.Admin, http.MethodPost, "/leave", &node.Health{}); err != nil {
+	if err := c.Ask.call(env.ctx, http.MethodPost, c.Ask.Admin, "/leave", &node.Health{}); err != nil {
 		return err
 	}
 	env.say("The node at %s has left its cluster and stops.", c.Ask.Admin)

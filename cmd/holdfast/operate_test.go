@@ -45,12 +45,15 @@ func TestStatus(t *testing.T) {
 	t.Parallel()
 	groups := []replication.Status{
 		{
-			Group: 0, Role: replication.RoleFollower, Term: 3, Leader: "n2", Commit: 10, Applied: 9, LastLog: 11,
+			Role: replication.RoleFollower, Term: 3, Leader: "n2", Commit: 10, Applied: 9, LastLog: 11,
 			Members: []replication.Member{{Node: "n1", Voter: true}, {Node: "n2", Voter: true}, {Node: "n3"}},
 		},
 		{Group: 1, Role: replication.RoleCandidate, Term: 7},
 	}
-	addr, _ := fakeAdmin(t, map[string]any{"/raft": groups, "/readyz": node.Health{Reasons: []string{"group 1 has no leader"}}})
+	addr, _ := fakeAdmin(t, map[string]any{
+		"/raft":   groups,
+		"/readyz": node.Health{Reasons: []string{"group 1 has no leader"}},
+	})
 	code, out, errs := try(t, "cluster", "status", "--admin", addr)
 	want := "" +
 		"GROUP  HERE       LEADER  TERM  COMMIT  APPLIED  LAST  MEMBERS\n" +
@@ -65,7 +68,10 @@ func TestStatus(t *testing.T) {
 func TestMembers(t *testing.T) {
 	t.Parallel()
 	members := []node.MemberStatus{
-		{ID: "n1", NATS: "127.0.0.1:4222", Admin: "127.0.0.1:8222", Version: "1", Gossip: "alive", Votes: []uint32{0, 1}, Leads: []uint32{1}},
+		{
+			ID: "n1", NATS: "127.0.0.1:4222", Admin: "127.0.0.1:8222", Version: "1", Gossip: "alive",
+			Votes: []uint32{0, 1}, Leads: []uint32{1},
+		},
 		{ID: "n2", Follows: []uint32{0}},
 	}
 	addr, _ := fakeAdmin(t, map[string]any{"/members": members})
@@ -88,12 +94,16 @@ func TestMembers(t *testing.T) {
 func TestTransferFollowsTheLeader(t *testing.T) {
 	t.Parallel()
 	leader, askedLeader := fakeAdmin(t, map[string]any{"/transfer": node.Health{OK: true}})
-	addr, asked := fakeAdmin(t, map[string]any{"/transfer": node.Problem{Error: "not led here", Leader: "n2", Admin: leader}})
+	addr, asked := fakeAdmin(t, map[string]any{"/transfer": node.Problem{
+		Error: "not led here", Leader: "n2",
+		Admin: leader,
+	}})
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("sesame\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, out, errs := try(t, "cluster", "transfer", "--group", "1", "--to", "n 3", "--admin", addr, "--admin-token-file", token)
+	code, out, errs := try(t, "cluster", "transfer", "--group", "1", "--to", "n 3", "--admin", addr,
+		"--admin-token-file", token)
 	if code != exitOK || out != "Group 1 was handed over.\n" {
 		t.Errorf("code %d, %q %q", code, out, errs)
 	}

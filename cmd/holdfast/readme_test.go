@@ -37,7 +37,8 @@ func TestReadmeFlags(t *testing.T) {
 				value = "`" + value + "`"
 			}
 			fmt.Fprintf(&want, "| `%s` | %s | %s |\n", name, value, f.Help)
-			if env := "HOLDFAST_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_")); len(f.Envs) != 1 || f.Envs[0] != env {
+			if env := "HOLDFAST_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-",
+				"_")); len(f.Envs) != 1 || f.Envs[0] != env {
 				t.Errorf("--%s is %v in the environment, want %s", f.Name, f.Envs, env)
 			}
 		}
@@ -49,7 +50,8 @@ func TestReadmeFlags(t *testing.T) {
 	_, rest, _ := strings.Cut(string(b), "<!-- flags: checked by a test -->\n")
 	got, _, found := strings.Cut(rest, "<!-- end of flags -->")
 	if diff := cmp.Diff(want.String(), got); diff != "" || !found {
-		t.Errorf("the README's table of flags (-command line +README):\n%s\nIt should be:\n%s", diff, want.String())
+		t.Errorf("the README's table of flags (-command line +README):\n%s\nIt should be:\n%s", diff,
+			want.String())
 	}
 }
 

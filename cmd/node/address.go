@@ -92,18 +92,20 @@ type listener struct {
 // listeners returns what the node listens on; client and admin first, where it is
 // open to others, then the three ports between nodes.
 func (c *Config) listeners() []listener {
-	out := []listener{
-		{setting: "--raft-listen", value: c.RaftListen, advertise: "--raft-advertise", dialed: c.RaftAdvertise},
+	plane := func(name, value, dialed string) listener {
+		return listener{
+			setting: "--" + name + "-listen", value: value,
+			advertise: "--" + name + "-advertise", dialed: dialed,
+		}
 	}
+	out := []listener{plane("raft", c.RaftListen, c.RaftAdvertise)}
 	if len(c.Peers) == 0 && c.SerfListen != "" {
-		out = append(out, listener{
-			setting: "--serf-listen", value: c.SerfListen, advertise: "--serf-advertise", dialed: c.SerfAdvertise, udp: true,
-		})
+		serf := plane("serf", c.SerfListen, c.SerfAdvertise)
+		serf.udp = true
+		out = append(out, serf)
 	}
 	if c.RouteListen != "" {
-		out = append(out, listener{
-			setting: "--route-listen", value: c.RouteListen, advertise: "--route-advertise", dialed: c.RouteAdvertise,
-		})
+		out = append(out, plane("route", c.RouteListen, c.RouteAdvertise))
 	}
 	client := c.Listen
 	if client == "" && c.NATSConfig == "" {
@@ -129,7 +131,8 @@ func (c *Config) checkListeners(v *verdict) {
 		}
 		for _, t := range taken {
 			if b, _ := parseAddress(t.value); a.clash(b) {
-				v.add(l.setting, fmt.Sprintf("%s is taken by %s %s", l.value, t.setting, t.value), "give each its own port")
+				v.add(l.setting, fmt.Sprintf("%s is taken by %s %s", l.value, t.setting, t.value),
+					"give each its own port")
 			}
 		}
 		taken = append(taken, l)
@@ -146,7 +149,8 @@ func (c *Config) checkListeners(v *verdict) {
 // checkPlane judges a port between nodes.
 func checkPlane(v *verdict, l listener, a address) {
 	if !a.loopback() {
-		v.add(l.setting, l.value+" can be reached from the network, and there is no cluster secret to keep strangers out",
+		v.add(l.setting,
+			l.value+" can be reached from the network, and there is no cluster secret to keep strangers out",
 			"give a loopback address such as 127.0.0.1 or localhost (this version supports no secret)")
 	}
 	switch {

@@ -61,8 +61,10 @@ func (n *Node) startAdmin(ctx context.Context) error {
 	}
 	a := &admin{addr: l.Addr(), done: make(chan struct{}), left: make(chan struct{})}
 	a.srv = &http.Server{
-		Handler: n.adminHandler(a, token), ReadHeaderTimeout: adminHeaderTimeout, IdleTimeout: adminIdleTimeout,
-		ErrorLog: zap.NewStdLog(n.log.Named("admin")),
+		Handler:           n.adminHandler(a, token),
+		ReadHeaderTimeout: adminHeaderTimeout,
+		IdleTimeout:       adminIdleTimeout,
+		ErrorLog:          zap.NewStdLog(n.log.Named("admin")),
 	}
 	n.admin = a
 	go func() {
@@ -99,17 +101,28 @@ func readToken(path string) (string, error) {
 	}
 	token := strings.TrimSpace(string(b))
 	if len(token) < MinAdminToken || len(token) > MaxAdminToken {
-		return "", &ConfigError{"--admin-token-file", fmt.Sprintf("%s holds %d characters", path, len(token)), cure}
+		problem := fmt.Sprintf("%s holds %d characters", path, len(token))
+		return "", &ConfigError{"--admin-token-file", problem, cure}
 	}
 	return token, nil
 }
 
 func (n *Node) adminHandler(a *admin, token string) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /raft", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, n.raftStatus()) })
-	mux.HandleFunc("GET /members", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, n.memberStatus()) })
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answerHealth(w, n.unhealthy()) })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { answerHealth(w, n.readiness()) })
+	get := func(path string, f func() any) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			answer(w, http.StatusOK, f())
+		})
+	}
+	get("/raft", func() any { return n.raftStatus() })
+	get("/members", func() any { return n.memberStatus() })
+	health := func(path string, f func() []string) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			answerHealth(w, f())
+		})
+	}
+	health("/healthz", n.unhealthy)
+	health("/readyz", n.readiness)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(n.metrics(), promhttp.HandlerOpts{}))
 	mux.HandleFunc("POST /transfer", n.onTransfer)
 	mux.HandleFunc("POST /remove", n.onRemove)
@@ -128,7 +141,8 @@ func authorized(token string, next http.Handler) http.Handler {
 		got := sha256.Sum256([]byte(r.Header.Get("Authorization")))
 		if subtle.ConstantTimeCompare(want[:], got[:]) != 1 {
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			answer(w, http.StatusUnauthorized, Problem{Error: "the request bears no valid token (Authorization: Bearer …)"})
+			answer(w, http.StatusUnauthorized,
+				Problem{Error: "the request bears no valid token (Authorization: Bearer …)"})
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -193,7 +207,8 @@ func (n *Node) onTransfer(w http.ResponseWriter, r *http.Request) {
 	text := r.URL.Query().Get("group")
 	group, err := strconv.ParseUint(text, 10, 32)
 	if err != nil || group >= uint64(len(n.host.Groups())) {
-		answer(w, http.StatusBadRequest, Problem{Error: fmt.Sprintf("group %q: give 0 to %d", text, len(n.host.Groups())-1)})
+		answer(w, http.StatusBadRequest, Problem{Error: fmt.Sprintf("group %q: give 0 to %d", text,
+			len(n.host.Groups())-1)})
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), operateTimeout)
@@ -202,7 +217,8 @@ func (n *Node) onTransfer(w http.ResponseWriter, r *http.Request) {
 	if errors.Is(err, record.ErrNotLeader) {
 		leader := n.host.Group(uint32(group)).Status().Leader
 		p := Problem{Error: fmt.Sprintf("group %d is not led by %s", group, n.cfg.NodeID), Leader: leader}
-		if row, _, err := replication.Row[replication.NodeRow](n.host.Meta(), replication.NodeKey(leader)); err == nil {
+		row, _, err := replication.Row[replication.NodeRow](n.host.Meta(), replication.NodeKey(leader))
+		if err == nil {
 			p.Admin = row.Admin
 		}
 		answer(w, http.StatusMisdirectedRequest, p)

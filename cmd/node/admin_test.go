@@ -87,7 +87,8 @@ func TestAdmin(t *testing.T) {
 			t.Fatalf("%d groups, want 3", len(got))
 		}
 		for i, g := range got {
-			if g.Group != uint32(i) || g.Role != replication.RoleLeader || g.Leader != "n1" || !g.Replicating ||
+			if g.Group != uint32(i) || g.Role != replication.RoleLeader || g.Leader != "n1" ||
+				!g.Replicating ||
 				g.Commit == 0 || g.Term == 0 || len(g.Members) != 1 || !g.Members[0].Voter {
 				t.Errorf("group %d: %+v", i, g)
 			}
@@ -104,7 +105,8 @@ func TestAdmin(t *testing.T) {
 		for _, path := range []string{"/healthz", "/readyz"} {
 			status, body := ask(t, n, http.MethodGet, path)
 			var got Health
-			if err := json.Unmarshal([]byte(body), &got); err != nil || status != http.StatusOK || !got.OK || got.Reasons != nil {
+			if err := json.Unmarshal([]byte(body), &got); err != nil || status != http.StatusOK || !got.OK ||
+				got.Reasons != nil {
 				t.Errorf("%s: %d %s %v", path, status, body, err)
 			}
 		}
@@ -117,8 +119,12 @@ func TestAdmin(t *testing.T) {
 			return json.Unmarshal([]byte(body), &got) == nil && len(got) == 1 && got[0].NATS != ""
 		})
 		want := []MemberStatus{{
-			ID: "n1", NATS: strings.TrimPrefix(n.ClientURL(), "nats://"), Admin: n.cfg.AdminListen, Raft: n.raftAddr(),
-			Version: Version, Gossip: "alive", Votes: []uint32{0, 1, 2}, Follows: []uint32{}, Leads: []uint32{0, 1, 2},
+			ID: "n1", NATS: strings.TrimPrefix(n.ClientURL(),
+				"nats://"), Admin: n.cfg.AdminListen, Raft: n.raftAddr(),
+			Version: Version, Gossip: "alive", Votes: []uint32{
+				0, 1,
+				2,
+			}, Follows: []uint32{}, Leads: []uint32{0, 1, 2},
 		}}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
@@ -131,14 +137,18 @@ func TestAdmin(t *testing.T) {
 		}
 		lines := strings.Split(body, "\n")
 		for _, line := range []string{
-			`holdfast_build_info{node="n1",version="` + Version + `"} 1`, "holdfast_ready 1", "holdfast_hub_link_up 1",
-			`holdfast_raft_leader{group="2"} 1`, `holdfast_raft_voters{group="0"} 1`, "holdfast_publishes_total 0",
+			`holdfast_build_info{node="n1",version="` + Version + `"} 1`, `holdfast_raft_leader{group="2"} 1`,
+			`holdfast_raft_voters{group="0"} 1`, "holdfast_ready 1", "holdfast_hub_link_up 1",
+			"holdfast_publishes_total 0",
 		} {
 			if !slices.Contains(lines, line) {
 				t.Errorf("no line %q", line)
 			}
 		}
-		for _, name := range []string{"holdfast_log_fsyncs_total{", "holdfast_store_disk_bytes{", "go_goroutines ", "process_open_fds "} {
+		for _, name := range []string{
+			"holdfast_log_fsyncs_total{", "holdfast_store_disk_bytes{",
+			"go_goroutines ", "process_open_fds ",
+		} {
 			if !strings.Contains(body, "\n"+name) {
 				t.Errorf("no series %q", name)
 			}
@@ -155,13 +165,29 @@ func testRefusedRequests(t *testing.T, n *Node) {
 		status             int
 		text               string
 	}{
-		{"no token", http.MethodGet, "/raft", []string{"Authorization", ""}, http.StatusUnauthorized, "no valid token"},
-		{"wrong token", http.MethodGet, "/healthz", []string{"Authorization", "Bearer x"}, http.StatusUnauthorized, "no valid token"},
+		{
+			"no token", http.MethodGet, "/raft",
+			[]string{"Authorization", ""},
+			http.StatusUnauthorized,
+			"no valid token",
+		},
+		{
+			"wrong token", http.MethodGet, "/healthz",
+			[]string{"Authorization", "Bearer x"},
+			http.StatusUnauthorized, "no valid token",
+		},
 		{"unknown path", http.MethodGet, "/nothing", nil, http.StatusNotFound, ""},
 		{"GET of an action", http.MethodGet, "/leave", nil, http.StatusMethodNotAllowed, ""},
-		{"other site", http.MethodPost, "/leave", []string{"Sec-Fetch-Site", "cross-site"}, http.StatusForbidden, "cross-origin"},
+		{
+			"other site", http.MethodPost, "/leave",
+			[]string{"Sec-Fetch-Site", "cross-site"},
+			http.StatusForbidden, "cross-origin",
+		},
 		{"no group", http.MethodPost, "/transfer", nil, http.StatusBadRequest, `group \"\": give 0 to 2`},
-		{"unknown group", http.MethodPost, "/transfer?group=3", nil, http.StatusBadRequest, `group \"3\": give 0 to 2`},
+		{
+			"unknown group", http.MethodPost, "/transfer?group=3", nil, http.StatusBadRequest,
+			`group \"3\": give 0 to 2`,
+		},
 		{"nobody to transfer to", http.MethodPost, "/transfer?group=2", nil, http.StatusConflict, "refused"},
 		{"no node", http.MethodPost, "/remove", nil, http.StatusBadRequest, "node: give the id"},
 		{"unknown node", http.MethodPost, "/remove?node=n9", nil, http.StatusNotFound, "not found"},
@@ -196,7 +222,8 @@ func TestUnreadyNode(t *testing.T) {
 	}()
 	status, body := ask(t, n, http.MethodGet, "/readyz")
 	var got Health
-	if err := json.Unmarshal([]byte(body), &got); err != nil || status != http.StatusServiceUnavailable || got.OK || len(got.Reasons) == 0 {
+	if err := json.Unmarshal([]byte(body), &got); err != nil || status != http.StatusServiceUnavailable ||
+		got.OK || len(got.Reasons) == 0 {
 		t.Errorf("readyz: %d %s %v", status, body, err)
 	}
 	if status, body := ask(t, n, http.MethodGet, "/healthz"); status != http.StatusOK {
@@ -238,13 +265,15 @@ func TestToken(t *testing.T) {
 			t.Errorf("%s: %q, %v", tt.name, got, err)
 		}
 		if err != nil {
-			if r := refusal(t, err); r.Setting != "--admin-token-file" || !strings.Contains(r.Problem, tt.problem) {
+			if r := refusal(t, err); r.Setting != "--admin-token-file" ||
+				!strings.Contains(r.Problem, tt.problem) {
 				t.Errorf("%s: %+v", tt.name, r)
 			}
 		}
 	}
 	_, err := readToken(path + "x")
-	if r := refusal(t, err); r.Setting != "--admin-token-file" || !strings.Contains(r.Problem, "no such file") {
+	if r := refusal(t, err); r.Setting != "--admin-token-file" ||
+		!strings.Contains(r.Problem, "no such file") {
 		t.Errorf("missing file: %+v", r)
 	}
 }
@@ -261,7 +290,8 @@ func TestOtherNodesDirectory(t *testing.T) {
 	}
 	c.NodeID = "n2"
 	_, err = Start(t.Context(), c)
-	if err == nil || !strings.Contains(err.Error(), c.DataDir) || !strings.Contains(err.Error(), `belongs to node "n1", this one is "n2"`) {
+	if err == nil || !strings.Contains(err.Error(), c.DataDir) ||
+		!strings.Contains(err.Error(), `belongs to node "n1", this one is "n2"`) {
 		t.Errorf("started as another node: %v", err)
 	}
 	lock, err := LockDir(c.DataDir)

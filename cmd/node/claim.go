@@ -95,7 +95,10 @@ func (c *Config) claim(ctx context.Context) (*DirLock, error) {
 	})
 	switch {
 	case errors.Is(err, ErrInUse):
-		return nil, &ConfigError{"--data-dir", c.DataDir + " is " + err.Error(), "stop it, or give another directory"}
+		return nil, &ConfigError{
+			"--data-dir", c.DataDir + " is " + err.Error(),
+			"stop it, or give another directory",
+		}
 	case err != nil:
 		return nil, &ConfigError{"--data-dir", err.Error(), "give a directory that can be written"}
 	}
@@ -154,9 +157,15 @@ func (l *listener) await(ctx context.Context) error {
 	})
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return &ConfigError{l.setting, l.value + " is in use by another process", "stop it, or give another address"}
+		return &ConfigError{
+			l.setting, l.value + " is in use by another process",
+			"stop it, or give another address",
+		}
 	case err != nil:
-		return &ConfigError{l.setting, err.Error(), "give an address of this machine that this user may listen on"}
+		return &ConfigError{
+			l.setting, err.Error(),
+			"give an address of this machine that this user may listen on",
+		}
 	}
 	return nil
 }

@@ -48,7 +48,8 @@ func TestClaimDirectory(t *testing.T) {
 	}
 	_, err = c.claim(soon(t))
 	got := refusal(t, err)
-	if want := fmt.Sprintf("%s is in use by process %d", c.DataDir, os.Getpid()); got.Setting != "--data-dir" ||
+	if want := fmt.Sprintf("%s is in use by process %d", c.DataDir,
+		os.Getpid()); got.Setting != "--data-dir" ||
 		got.Problem != want || !strings.Contains(got.Cure, "another directory") {
 		t.Errorf("the second claim: %+v, want %q", got, want)
 	}
@@ -113,17 +114,30 @@ func TestClaimNamesTheAddress(t *testing.T) {
 	}{
 		{"--raft-listen", busy, "in use by another process", func(c *Config, a string) { c.RaftListen = a }},
 		{"--serf-listen", busy, "in use by another process", func(c *Config, a string) { c.SerfListen = a }},
-		{"--serf-listen", udp.LocalAddr().String(), "in use by another process", func(c *Config, a string) { c.SerfListen = a }},
-		{"--route-listen", busy, "in use by another process", func(c *Config, a string) { c.RouteListen = a }},
+		{
+			"--serf-listen", udp.LocalAddr().String(), "in use by another process",
+			func(c *Config, a string) { c.SerfListen = a },
+		},
+		{
+			"--route-listen", busy, "in use by another process",
+			func(c *Config, a string) { c.RouteListen = a },
+		},
 		{"--listen", busy, "in use by another process", func(c *Config, a string) { c.Listen = a }},
-		{"--admin-listen", busy, "in use by another process", func(c *Config, a string) { c.AdminListen = a }},
-		{"--listen", "192.0.2.1:4222", "assign requested address", func(c *Config, a string) { c.Listen = a }},
+		{
+			"--admin-listen", busy, "in use by another process",
+			func(c *Config, a string) { c.AdminListen = a },
+		},
+		{
+			"--listen", "192.0.2.1:4222", "assign requested address",
+			func(c *Config, a string) { c.Listen = a },
+		},
 	} {
 		c := claimable(t)
 		tt.set(&c, tt.addr)
 		_, err := c.claim(soon(t))
 		got := refusal(t, err)
-		if got.Setting != tt.setting || !strings.Contains(got.Problem, tt.addr) || !strings.Contains(got.Problem, tt.problem) ||
+		if got.Setting != tt.setting || !strings.Contains(got.Problem, tt.addr) ||
+			!strings.Contains(got.Problem, tt.problem) ||
 			!strings.Contains(got.Cure, "give") {
 			t.Errorf("%s %s: %+v", tt.setting, tt.addr, got)
 		}
@@ -148,7 +162,8 @@ func TestClaimNeedsADirectory(t *testing.T) {
 	for _, dir := range []string{file, filepath.Join(file, "below")} {
 		c.DataDir = dir
 		_, err := c.claim(soon(t))
-		if got := refusal(t, err); got.Setting != "--data-dir" || !strings.Contains(got.Problem, "not a directory") {
+		if got := refusal(t, err); got.Setting != "--data-dir" ||
+			!strings.Contains(got.Problem, "not a directory") {
 			t.Errorf("%s: %+v", dir, got)
 		}
 	}
@@ -165,7 +180,8 @@ func TestHolderOfAForeignFile(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, LockFile), []byte("who knows"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := LockDir(dir); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "by another process") {
+	if _, err := LockDir(dir); !errors.Is(err, ErrInUse) ||
+		!strings.Contains(err.Error(), "by another process") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -46,7 +46,7 @@ func DefaultConfig() Config {
 	v := reflect.ValueOf(&c).Elem()
 	for i := range v.NumField() {
 		text := v.Type().Field(i).Tag.Get("default")
-		switch f := v.Field(i); f.Kind() { //nolint:exhaustive // the kinds of settings that have defaults
+		switch f := v.Field(i); f.Kind() {
 		case reflect.String:
 			f.SetString(strings.ReplaceAll(text, "${"+Hostname+"}", host))
 		case reflect.Int:
@@ -68,7 +68,7 @@ func (c *Config) timeouts() replication.Timeouts {
 	return replication.LAN()
 }
 
-var nodeIDPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]*$`) //nolint:gochecknoglobals // constant
+var nodeIDPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]*$`)
 
 const nodeIDRule = "give 1 to 127 letters, digits, '-' and '.', beginning with a letter or digit"
 
@@ -117,11 +117,13 @@ func (c *Config) checkNumbers(v *verdict) {
 	case c.MaxVoters < 1 || c.MaxVoters > MaxMaxVoters:
 		v.add("--max-voters", fmt.Sprintf("is %d", c.MaxVoters), odd)
 	case c.MaxVoters%2 == 0:
-		v.add("--max-voters", fmt.Sprintf("is %d, an even number, which survives no more than %d", c.MaxVoters,
+		v.add("--max-voters", fmt.Sprintf("is %d, an even number, which survives no more than %d",
+			c.MaxVoters,
 			c.MaxVoters-1), odd)
 	}
 	if c.BootstrapExpect < 0 || c.BootstrapExpect > MaxPeers {
-		v.add("--bootstrap-expect", fmt.Sprintf("is %d", c.BootstrapExpect), fmt.Sprintf("give 1 to %d, or 0", MaxPeers))
+		v.add("--bootstrap-expect", fmt.Sprintf("is %d", c.BootstrapExpect),
+			fmt.Sprintf("give 1 to %d, or 0", MaxPeers))
 	}
 }
 
@@ -142,30 +144,41 @@ func (c *Config) checkUnbuilt(v *verdict) {
 
 // checkTogether refuses settings that contradict each other.
 func (c *Config) checkTogether(v *verdict) {
-	if len(c.Join) > 0 && len(c.Peers) > 0 {
-		v.add("--join", "is for gossip, --peers for a fixed membership without it", "give one of them")
-	}
-	if len(c.Peers) > 0 && c.BootstrapExpect != 0 {
-		v.add("--bootstrap-expect", "is for gossip; with --peers, those are the founders", "give one of them")
-	}
-	if c.NATSURL != "" && c.NATSConfig != "" {
-		v.add("--nats-config", "is for the embedded hub, --nats-url for a server of your own", "give one of them")
-	}
-	if c.NATSURL != "" && c.Listen != "" {
-		v.add("--listen", "is for the embedded hub, --nats-url for a server of your own", "give one of them")
-	}
-	others := len(c.Join) > 0 || len(c.Peers) > 0 || c.BootstrapExpect > 1
-	if others && c.RouteListen == "" {
-		v.add("--route-listen", "is empty, but the hub must reach those of other nodes", "give an address")
-	}
-	if (len(c.Join) > 0 || c.BootstrapExpect > 1) && len(c.Peers) == 0 && c.SerfListen == "" {
-		v.add("--serf-listen", "is empty, but other nodes are found by gossip", "give an address, or --peers")
+	const one = "give one of them"
+	join, peers, found := len(c.Join) > 0, len(c.Peers) > 0, c.BootstrapExpect != 0
+	for _, s := range []struct {
+		wrong                  bool
+		setting, problem, cure string
+	}{
+		{join && peers, "--join", "is for gossip, --peers for a fixed membership without it", one},
+		{peers && found, "--bootstrap-expect", "is for gossip; with --peers, those are the founders", one},
+		{
+			c.NATSURL != "" && c.NATSConfig != "", "--nats-config",
+			"is for the embedded hub, --nats-url for a server of your own", one,
+		},
+		{
+			c.NATSURL != "" && c.Listen != "", "--listen",
+			"is for the embedded hub, --nats-url for a server of your own", one,
+		},
+		{
+			(join || peers || c.BootstrapExpect > 1) && c.RouteListen == "", "--route-listen",
+			"is empty, but the hub must reach those of other nodes", "give an address",
+		},
+		{
+			(join || c.BootstrapExpect > 1) && !peers && c.SerfListen == "", "--serf-listen",
+			"is empty, but other nodes are found by gossip", "give an address, or --peers",
+		},
+	} {
+		if s.wrong {
+			v.add(s.setting, s.problem, s.cure)
+		}
 	}
 }
 
 func (c *Config) checkJoin(v *verdict) {
 	if len(c.Join) > discovery.MaxSeeds {
-		v.add("--join", fmt.Sprintf("has %d addresses", len(c.Join)), fmt.Sprintf("give at most %d", discovery.MaxSeeds))
+		v.add("--join", fmt.Sprintf("has %d addresses", len(c.Join)),
+			fmt.Sprintf("give at most %d", discovery.MaxSeeds))
 	}
 	own := c.SerfAdvertise
 	if own == "" {
@@ -185,6 +198,14 @@ func (c *Config) checkJoin(v *verdict) {
 	}
 }
 
+// advertised is the Raft address that others dial, and the setting that says so.
+func (c *Config) advertised() (addr, setting string) {
+	if c.RaftAdvertise != "" {
+		return c.RaftAdvertise, "--raft-advertise"
+	}
+	return c.RaftListen, "--raft-listen"
+}
+
 func (c *Config) checkPeers(v *verdict) {
 	if len(c.Peers) == 0 {
 		return
@@ -192,10 +213,7 @@ func (c *Config) checkPeers(v *verdict) {
 	if len(c.Peers) > MaxPeers {
 		v.add("--peers", fmt.Sprintf("has %d nodes", len(c.Peers)), fmt.Sprintf("give at most %d", MaxPeers))
 	}
-	own, from := c.RaftAdvertise, "--raft-advertise"
-	if own == "" {
-		own, from = c.RaftListen, "--raft-listen"
-	}
+	own, _ := c.advertised()
 	byID, byAddr := make(map[string]string), make(map[string]string)
 	for _, peer := range c.Peers {
 		id, addr, found := strings.Cut(peer, "=")
@@ -207,19 +225,27 @@ func (c *Config) checkPeers(v *verdict) {
 		if !ok {
 			continue
 		}
-		if _, twice := byID[id]; twice {
-			v.add("--peers", "names the node "+id+" twice", "give each node once")
-		}
-		if other, twice := byAddr[a.String()]; twice && other != id {
-			v.add("--peers", fmt.Sprintf("gives %s to both %s and %s", addr, other, id), "give each node its own address")
-		}
-		if id == c.NodeID && a.String() != canonical(own) {
-			v.add("--peers", fmt.Sprintf("lists this node, %s, with %s, but %s is %s", id, addr, from, own),
-				"make them equal")
-		}
+		c.checkPeer(v, id, addr, byID, byAddr)
 		byID[id], byAddr[a.String()] = addr, id
 	}
 	if _, listed := byID[c.NodeID]; !listed && c.NodeID != "" {
-		v.add("--peers", "does not list this node, "+c.NodeID, fmt.Sprintf("add %s=%s, or correct --node-id", c.NodeID, own))
+		v.add("--peers", "does not list this node, "+c.NodeID,
+			fmt.Sprintf("add %s=%s, or correct --node-id", c.NodeID, own))
+	}
+}
+
+// checkPeer judges a peer beside those before it.
+func (c *Config) checkPeer(v *verdict, id, addr string, byID, byAddr map[string]string) {
+	if _, twice := byID[id]; twice {
+		v.add("--peers", "names the node "+id+" twice", "give each node once")
+	}
+	if other, twice := byAddr[canonical(addr)]; twice && other != id {
+		v.add("--peers", fmt.Sprintf("gives %s to both %s and %s", addr, other, id),
+			"give each node its own address")
+	}
+	own, setting := c.advertised()
+	if id == c.NodeID && canonical(addr) != canonical(own) {
+		v.add("--peers", fmt.Sprintf("lists this node, %s, with %s, but %s is %s", id, addr, setting, own),
+			"make them equal")
 	}
 }

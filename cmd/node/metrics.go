@@ -1,7 +1,9 @@
 package node
 
 import (
+	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,7 +16,8 @@ import (
 func (n *Node) metrics() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(
-		promcollectors.NewGoCollector(), promcollectors.NewProcessCollector(promcollectors.ProcessCollectorOpts{}),
+		promcollectors.NewGoCollector(),
+		promcollectors.NewProcessCollector(promcollectors.ProcessCollectorOpts{}),
 		collector{n},
 	)
 	return r
@@ -29,11 +32,12 @@ func (collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (c collector) Collect(out chan<- prometheus.Metric) {
-	e := emitter{out}
-	e.gauge("build_info", "Always 1.", 1, "version", Version, "node", c.n.cfg.NodeID)
+	e := emitter{out: out}
+	e.of("version", Version, "node", c.n.cfg.NodeID).gauge("build_info", "Always 1.", 1)
 	e.gauge("up_seconds", "Time since this node started.", time.Since(c.n.started).Seconds())
 	e.gauge("ready", "Whether this node serves.", truth(len(c.n.readiness()) == 0))
 	for _, g := range c.n.host.Groups() {
+		e := e.of("group", strconv.FormatUint(uint64(g.ID()), 10))
 		collectGroup(e, g)
 		collectLog(e, g)
 		collectStore(e, g)
@@ -42,21 +46,30 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	c.collectTransport(e)
 }
 
-// emitter sends series whose labels are name, value, name, value …
-type emitter struct{ out chan<- prometheus.Metric }
-
-func (e emitter) gauge(name, help string, v float64, labels ...string) {
-	e.send(name, help, prometheus.GaugeValue, v, labels)
+// emitter sends series whose labels are pairs of name and value.
+type emitter struct {
+	out    chan<- prometheus.Metric
+	labels []string // of every series
 }
 
-func (e emitter) counter(name, help string, v float64, labels ...string) {
-	e.send(name, help, prometheus.CounterValue, v, labels)
+// of returns an emitter whose series have further labels.
+func (e emitter) of(labels ...string) emitter {
+	return emitter{e.out, slices.Concat(e.labels, labels)}
 }
 
-func (e emitter) send(name, help string, kind prometheus.ValueType, v float64, labels []string) {
+func (e emitter) gauge(name, help string, v float64) { e.send(name, help, prometheus.GaugeValue, v) }
+
+func (e emitter) counter(name, help string, v float64) {
+	e.send(name, help, prometheus.CounterValue, v)
+}
+
+// count sends a counter of events.
+func (e emitter) count(name, help string, v *atomic.Uint64) { e.counter(name, help, float64(v.Load())) }
+
+func (e emitter) send(name, help string, kind prometheus.ValueType, v float64) {
 	var names, values []string
-	for i := 0; i+1 < len(labels); i += 2 {
-		names, values = append(names, labels[i]), append(values, labels[i+1])
+	for i := 0; i+1 < len(e.labels); i += 2 {
+		names, values = append(names, e.labels[i]), append(values, e.labels[i+1])
 	}
 	desc := prometheus.NewDesc("holdfast_"+name, help, names, nil)
 	e.out <- prometheus.MustNewConstMetric(desc, kind, v, values...)
@@ -71,56 +84,53 @@ func truth(b bool) float64 { //nolint:revive // flag-parameter: it is the value
 
 func collectGroup(e emitter, g *replication.Group) {
 	st := g.Status()
-	group := strconv.FormatUint(uint64(st.Group), 10)
 	voters := 0
 	for _, m := range st.Members {
 		if m.Voter {
 			voters++
 		}
 	}
-	e.gauge("raft_leader", "Whether this node leads the group.", truth(st.Role == replication.RoleLeader), "group", group)
-	e.gauge("raft_replicating", "Whether the group works, as far as this node sees.", truth(st.Replicating), "group", group)
-	e.gauge("raft_term", "Raft term.", float64(st.Term), "group", group)
-	e.gauge("raft_commit_index", "Highest index known to be committed.", float64(st.Commit), "group", group)
-	e.gauge("raft_applied_index", "Last index applied here.", float64(st.Applied), "group", group)
-	e.gauge("raft_last_log_index", "Last index in the log here.", float64(st.LastLog), "group", group)
-	e.gauge("raft_members", "Replicas of the group.", float64(len(st.Members)), "group", group)
-	e.gauge("raft_voters", "Those with a vote.", float64(voters), "group", group)
-	e.counter("raft_instances_total", "Raft instances created for the replica.", float64(st.Instances), "group", group)
+	e.gauge("raft_leader", "Whether this node leads the group.", truth(st.Role == replication.RoleLeader))
+	e.gauge("raft_replicating", "Whether the group works, as far as this node sees.", truth(st.Replicating))
+	e.gauge("raft_term", "Raft term.", float64(st.Term))
+	e.gauge("raft_commit_index", "Highest index known to be committed.", float64(st.Commit))
+	e.gauge("raft_applied_index", "Last index applied here.", float64(st.Applied))
+	e.gauge("raft_last_log_index", "Last index in the log here.", float64(st.LastLog))
+	e.gauge("raft_members", "Replicas of the group.", float64(len(st.Members)))
+	e.gauge("raft_voters", "Those with a vote.", float64(voters))
+	e.counter("raft_instances_total", "Raft instances created for the replica.", float64(st.Instances))
 	for _, p := range g.Progress() {
-		lag := st.LastLog - min(p.Match, st.LastLog)
+		e := e.of("replica", p.Server)
 		e.gauge("raft_peer_lag_entries", "Entries another replica has not acknowledged, seen by the leader.",
-			float64(lag), "group", group, "replica", p.Server)
+			float64(st.LastLog-min(p.Match, st.LastLog)))
 		if p.Contact >= 0 {
 			e.gauge("raft_peer_contact_seconds", "Time since another replica answered the leader.",
-				p.Contact.Seconds(), "group", group, "replica", p.Server)
+				p.Contact.Seconds())
 		}
 	}
 }
 
 func collectLog(e emitter, g *replication.Group) {
 	s := g.LogStats()
-	group := strconv.FormatUint(uint64(g.ID()), 10)
-	e.counter("log_fsyncs_total", "Data syncs of log segments.", float64(s.Syncs), "group", group)
-	e.counter("log_fsync_seconds_total", "Time spent in them.", s.SyncTime.Seconds(), "group", group)
-	e.gauge("log_fsync_last_seconds", "Duration of the last one.", s.LastSync.Seconds(), "group", group)
-	e.gauge("log_fsync_max_seconds", "Duration of the longest one.", s.MaxSync.Seconds(), "group", group)
-	e.counter("log_entries_total", "Entries written.", float64(s.Entries), "group", group)
-	e.counter("log_batches_total", "Batches written, one fsync each.", float64(s.Batches), "group", group)
-	e.counter("log_written_bytes_total", "Bytes of batches.", float64(s.BatchBytes), "group", group)
-	e.gauge("log_live_bytes", "Bytes of log in use.", float64(s.LiveBytes), "group", group)
-	e.gauge("log_disk_bytes", "Size of the log's files, spares included.", float64(s.DiskBytes), "group", group)
+	e.counter("log_fsyncs_total", "Data syncs of log segments.", float64(s.Syncs))
+	e.counter("log_fsync_seconds_total", "Time spent in them.", s.SyncTime.Seconds())
+	e.gauge("log_fsync_last_seconds", "Duration of the last one.", s.LastSync.Seconds())
+	e.gauge("log_fsync_max_seconds", "Duration of the longest one.", s.MaxSync.Seconds())
+	e.counter("log_entries_total", "Entries written.", float64(s.Entries))
+	e.counter("log_batches_total", "Batches written, one fsync each.", float64(s.Batches))
+	e.counter("log_written_bytes_total", "Bytes of batches.", float64(s.BatchBytes))
+	e.gauge("log_live_bytes", "Bytes of log in use.", float64(s.LiveBytes))
+	e.gauge("log_disk_bytes", "Size of the log's files, spares included.", float64(s.DiskBytes))
 }
 
 func collectStore(e emitter, g *replication.Group) {
 	s := g.Reader().Stats()
-	group := strconv.FormatUint(uint64(g.ID()), 10)
-	e.gauge("store_disk_bytes", "Size of the state's files.", float64(s.DiskBytes), "group", group)
-	e.gauge("store_memtable_bytes", "State not written to tables yet.", float64(s.MemTableBytes), "group", group)
-	e.gauge("store_compaction_debt_bytes", "Bytes that compactions have to move.", float64(s.CompactionDebt), "group", group)
-	e.gauge("store_read_amplification", "Tables a read may look at.", float64(s.ReadAmp), "group", group)
-	e.counter("store_flushes_total", "Flushes of memtables.", float64(s.Flushes), "group", group)
-	e.counter("store_compactions_total", "Compactions.", float64(s.Compactions), "group", group)
+	e.gauge("store_disk_bytes", "Size of the state's files.", float64(s.DiskBytes))
+	e.gauge("store_memtable_bytes", "State not written to tables yet.", float64(s.MemTableBytes))
+	e.gauge("store_compaction_debt_bytes", "Bytes that compactions have to move.", float64(s.CompactionDebt))
+	e.gauge("store_read_amplification", "Tables a read may look at.", float64(s.ReadAmp))
+	e.counter("store_flushes_total", "Flushes of memtables.", float64(s.Flushes))
+	e.counter("store_compactions_total", "Compactions.", float64(s.Compactions))
 }
 
 func (c collector) collectIngress(e emitter) {
@@ -135,23 +145,24 @@ func (c collector) collectIngress(e emitter) {
 	e.counter("api_errors_total", "Those answered with an error.", float64(s.Errors))
 	e.counter("refused_total", "Requests refused because a queue was full.", float64(s.Refused))
 	e.gauge("held_requests", "API requests that wait for a leader.", float64(s.Held))
-	e.gauge("held_bytes", "Requests that wait for the engines of the groups led here.", float64(s.QueuedBytes))
+	e.gauge("held_bytes", "Requests that wait for the groups led here.", float64(s.QueuedBytes))
 	_, down := c.n.server.LinkDown()
 	e.gauge("hub_link_up", "Whether every account's link to the hub is up.", truth(!down))
 }
 
 func (c collector) collectTransport(e emitter) {
 	k := c.n.host.Transport().Counters()
-	e.counter("transport_frames_total", "Frames between nodes.", float64(k.FramesSent.Load()), "direction", "sent")
-	e.counter("transport_frames_total", "Frames between nodes.", float64(k.FramesReceived.Load()), "direction", "received")
-	e.counter("transport_bytes_total", "Bytes between nodes.", float64(k.BytesSent.Load()), "direction", "sent")
-	e.counter("transport_bytes_total", "Bytes between nodes.", float64(k.BytesReceived.Load()), "direction", "received")
-	e.counter("transport_dial_errors_total", "Connections to nodes that failed.", float64(k.DialErrors.Load()))
-	e.counter("transport_handshakes_refused_total", "Connections refused by this node.", float64(k.HandshakeRefused.Load()))
-	e.counter("transport_protocol_errors_total", "Connections closed for malformed frames.", float64(k.ProtocolErrors.Load()))
-	e.counter("transport_timeouts_total", "Requests to nodes without an answer in time.", float64(k.Timeouts.Load()))
-	e.counter("transport_stalled_total", "Appends not sent because a log write hangs.", float64(k.Stalled.Load()))
-	e.counter("transport_votes_embargoed_total", "Votes not sent or answered.", float64(k.VotesEmbargoed.Load()))
-	e.counter("transport_snapshots_total", "Snapshots between nodes.", float64(k.SnapshotsSent.Load()), "direction", "sent")
-	e.counter("transport_snapshots_total", "Snapshots between nodes.", float64(k.SnapshotsReceived.Load()), "direction", "received")
+	sent, received := e.of("direction", "sent"), e.of("direction", "received")
+	sent.count("transport_frames_total", "Frames between nodes.", &k.FramesSent)
+	received.count("transport_frames_total", "Frames between nodes.", &k.FramesReceived)
+	sent.count("transport_bytes_total", "Bytes between nodes.", &k.BytesSent)
+	received.count("transport_bytes_total", "Bytes between nodes.", &k.BytesReceived)
+	sent.count("transport_snapshots_total", "Snapshots between nodes.", &k.SnapshotsSent)
+	received.count("transport_snapshots_total", "Snapshots between nodes.", &k.SnapshotsReceived)
+	e.count("transport_dial_errors_total", "Connections to nodes that failed.", &k.DialErrors)
+	e.count("transport_handshakes_refused_total", "Connections refused by this node.", &k.HandshakeRefused)
+	e.count("transport_protocol_errors_total", "Connections closed for malformed frames.", &k.ProtocolErrors)
+	e.count("transport_timeouts_total", "Requests to nodes without an answer in time.", &k.Timeouts)
+	e.count("transport_stalled_total", "Appends not sent because a log write hangs.", &k.Stalled)
+	e.count("transport_votes_embargoed_total", "Votes not sent or answered.", &k.VotesEmbargoed)
 }
