@@ -19,8 +19,8 @@ type Cluster struct {
 	Nodes []*Node
 }
 
-// NewCluster returns stopped nodes n1, n2 … whose data lies in folders of dir. configure, which may be nil, is
-// given the configuration of each before it is used; it may set everything but the membership.
+// NewCluster returns stopped nodes n1, n2 … whose data lies in folders of dir. configure, which may be nil,
+// is given the configuration of each before it is used; it may set everything but the membership.
 func NewCluster(size int, dir string, ports *Ports, configure func(*node.Config)) (*Cluster, error) {
 	configs, peers := make([]node.Config, size), make([]string, size)
 	for i := range configs {
@@ -33,7 +33,9 @@ func NewCluster(size int, dir string, ports *Ports, configure func(*node.Config)
 		if err != nil {
 			return nil, err
 		}
-		configs[i] = node.Config{NodeID: id, DataDir: filepath.Join(dir, id), RaftListen: raft, RouteListen: route}
+		configs[i] = node.Config{
+			NodeID: id, DataDir: filepath.Join(dir, id), RaftListen: raft, RouteListen: route,
+		}
 		if configure != nil {
 			configure(&configs[i])
 		}

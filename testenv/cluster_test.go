@@ -10,11 +10,12 @@ import (
 	"github.com/holdfast-mq/holdfast/cmd/node"
 )
 
-// A cluster with a fixed membership: its hubs find each other, whoever is asked answers, and it goes on without
-// the node that led.
+// A cluster with a fixed membership: its hubs find each other, whoever is asked answers, and it goes on
+// without the node that led.
 func TestClusterOfThree(t *testing.T) {
 	t.Parallel()
-	c, err := StartCluster(bounded(t), 3, t.TempDir(), &Ports{}, func(cfg *node.Config) { cfg.Profile = "fast" })
+	fast := func(cfg *node.Config) { cfg.Profile = "fast" }
+	c, err := StartCluster(bounded(t), 3, t.TempDir(), &Ports{}, fast)
 	if err != nil {
 		t.Fatal(err)
 	}

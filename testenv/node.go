@@ -36,9 +36,9 @@ type Node struct {
 	}
 }
 
-// NewNode returns a stopped node of a configuration. What cfg leaves empty is filled in: a silent logger, small
-// log files, the default number of groups and voters, ports of ports for clients (unless cfg.NATSConfig decides)
-// and Raft. It has no gossip and no admin listener unless cfg says so.
+// NewNode returns a stopped node of a configuration. What cfg leaves empty is filled in: a silent logger,
+// small log files, the default number of groups and voters, ports of ports for clients (unless
+// cfg.NATSConfig decides) and Raft. It has no gossip and no admin listener unless cfg says so.
 func NewNode(cfg node.Config, ports *Ports) (*Node, error) {
 	def := node.DefaultConfig()
 	fill := func(p *string, v string) {
@@ -107,8 +107,8 @@ func (n *Node) Stop(ctx context.Context) error {
 	return err
 }
 
-// Kill stops the node without handing leadership over: the others notice by its silence. What only a real kill
-// does (writes cut short, memory gone) needs a process of its own.
+// Kill stops the node without handing leadership over: the others notice by its silence. What only a real
+// kill does (writes cut short, memory gone) needs a process of its own.
 func (n *Node) Kill(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
@@ -168,7 +168,8 @@ func (n *Node) wait(ctx context.Context, f func(*node.Node) []string) error {
 		case err := <-running.Failed():
 			return fmt.Errorf("node %s failed: %w", n.cfg.NodeID, err)
 		case <-ctx.Done():
-			return fmt.Errorf("node %s is not ready (%s): %w", n.cfg.NodeID, strings.Join(missing, "; "), ctx.Err())
+			why := strings.Join(missing, "; ")
+			return fmt.Errorf("node %s is not ready (%s): %w", n.cfg.NodeID, why, ctx.Err())
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// The ports that Ports hands out: below the range that systems take the ports of outgoing connections from, so
-// that none of those sits on a port between its reservation and its use.
+// The ports that Ports hands out: below the range that systems take the ports of outgoing connections from,
+// so that none of those sits on a port between its reservation and its use.
 const (
 	portLow  = 10000
 	portHigh = 20000
@@ -19,8 +19,9 @@ const (
 // ErrNoPort says that every port of the range is reserved or in use.
 var ErrNoPort = errors.New("testenv: no free loopback port")
 
-// Ports hands out loopback TCP ports. Its zero value is ready; it may be used from any goroutine. Two Ports, or
-// two processes, do not know of each other: a port is tried before it is handed out, but not held.
+// Ports hands out loopback TCP ports. Its zero value is ready; it may be used from any goroutine. Two
+// Ports, or two processes, do not know of each other: a port is tried before it is handed out, but not
+// held.
 type Ports struct {
 	mu   sync.Mutex
 	used map[int]bool
@@ -67,7 +68,8 @@ func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.It
 // free says whether the port can be listened on, on loopback as on every interface.
 func free(port int) bool {
 	for _, host := range []string{"127.0.0.1", ""} {
-		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port))) //nolint:noctx // at once or not at all
+		//nolint:noctx // at once or not at all
+		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 		if err != nil {
 			return false
 		}

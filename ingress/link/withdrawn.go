@@ -8,9 +8,10 @@ import (
 // maxWithdrawn bounds the subscriptions that are remembered after their end.
 const maxWithdrawn = 1 << 16
 
-// withdrawn remembers, for a while, subscriptions that have ended. Of a subject that is in no table it tells
-// "was there, and left" from "may still be on its way". It forgets the oldest beyond its bound, and two ends of
-// one subject at the end of the first: what is forgotten is unknown, which is always right to say.
+// withdrawn remembers, for a while, subscriptions that have ended. Of a subject that is in no table it
+// tells "was there, and left" from "may still be on its way". It forgets the oldest beyond its bound, and
+// two ends of one subject at the end of the first: what is forgotten is unknown, which is always right to
+// say.
 type withdrawn struct {
 	subs  sublist
 	queue []withdrawal // oldest first, from head on

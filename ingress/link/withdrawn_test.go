@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// A client that asked and then went away has no interest at once; one whose subscription has not arrived yet has.
+// A client that asked and then went away has no interest at once; one whose subscription has not arrived
+// yet has.
 func TestYoungInterestEndsWithItsSubscription(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

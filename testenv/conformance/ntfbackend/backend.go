@@ -139,18 +139,20 @@ func (b *nodes) Provision(ctx context.Context, plan *backend.InstancePlan) ([]ba
 	made, err := b.provision(ctx, in, plan)
 	if err != nil {
 		b.halt(in)
-		b.log.Error("instance not provisioned", "instance", plan.ID, "description", plan.Description, "err", err)
+		b.log.Error("instance not provisioned", "instance", plan.ID, "test", plan.Description, "err", err)
 		if errors.Is(err, syscall.EADDRINUSE) || strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) {
 			err = fmt.Errorf("%w: %w", backend.ErrListen, err)
 		}
 		return nil, err
 	}
-	b.log.Info("instance provisioned", "instance", plan.ID, "description", plan.Description, "nodes", len(made),
+	b.log.Info("instance provisioned", "instance", plan.ID, "test", plan.Description, "nodes", len(made),
 		"took", time.Since(began).Round(time.Millisecond))
 	return made, nil
 }
 
-func (b *nodes) provision(ctx context.Context, in *instance, plan *backend.InstancePlan) ([]backend.Node, error) {
+func (b *nodes) provision(
+	ctx context.Context, in *instance, plan *backend.InstancePlan,
+) ([]backend.Node, error) {
 	for _, f := range plan.Files {
 		if err := write(filepath.Join(in.dir, f.Path), f.Data, f.Mode); err != nil {
 			return nil, err

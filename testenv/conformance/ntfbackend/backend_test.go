@@ -22,7 +22,10 @@ import (
 const config = `server_name: "n1"
 port: %d
 %s
-accounts { A { users = [ { user: "a", pass: "p" } ], jetstream: %v }, $SYS { users = [ { user: "s", pass: "p" } ] } }
+accounts {
+  A { users = [ { user: "a", pass: "p" } ], jetstream: %v }
+  $SYS { users = [ { user: "s", pass: "p" } ] }
+}
 no_auth_user: a
 system_account: "$SYS"
 `

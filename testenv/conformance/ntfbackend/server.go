@@ -69,8 +69,8 @@ func (b *nodes) plan(in *instance, plan *backend.InstancePlan) ([]*srv, error) {
 			continue
 		}
 		cfg := node.Config{
-			NodeID: np.Name, DataDir: filepath.Join(in.dir, np.Dir, "data"), NATSConfig: n.config, Logger: log,
-			Profile: "local", RaftListen: raft[i], // no timeout matters where there is one voter
+			NodeID: np.Name, DataDir: filepath.Join(in.dir, np.Dir, "data"), NATSConfig: n.config,
+			Logger: log, Profile: "local", RaftListen: raft[i], // no timeout matters where there is one voter
 		}
 		if np.Cluster != "" {
 			cfg.Profile, cfg.RouteListen = b.opts.Profile, n.listener("cluster")

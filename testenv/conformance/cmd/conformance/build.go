@@ -48,7 +48,8 @@ func build(ctx context.Context, dir string) (*binaries, error) {
 	for _, s := range suites {
 		out := filepath.Join(dir, strings.ReplaceAll(s.pkg, "/", "-")+".test")
 		// The tag adds the tests that look inside the client.
-		if _, err := goTool(ctx, "test", "-c", "-vet=off", "-tags=internal_testing", "-o", out, natsGo+s.pkg); err != nil {
+		args := []string{"test", "-c", "-vet=off", "-tags=internal_testing", "-o", out, natsGo + s.pkg}
+		if _, err := goTool(ctx, args...); err != nil {
 			return nil, err
 		}
 		src, err := goTool(ctx, "list", "-f", "{{.Dir}}", natsGo+s.pkg)
@@ -99,8 +100,8 @@ func (b *binaries) check(ctx context.Context, list classes) error {
 // unusedURL is a tester for a run that starts no server.
 const unusedURL = "nats://127.0.0.1:1"
 
-// testEnv is what the suites read: without the second variable they would start a tester of their own, with the
-// real JetStream, if the first were missing.
+// testEnv is what the suites read: without the second variable they would start a tester of their own, with
+// the real JetStream, if the first were missing.
 func testEnv(url string) []string {
 	return []string{"TESTER_NATS_URL=" + url, "GITHUB_ACTIONS=true"}
 }

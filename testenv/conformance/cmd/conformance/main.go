@@ -17,13 +17,13 @@ import (
 
 // options are the flags.
 type options struct {
-	core, update  bool
-	run           *regexp.Regexp
-	jobs          int
-	timeout       time.Duration
-	cache, state  string
-	servers       string
-	verbose, keep bool
+	core, update bool
+	run          *regexp.Regexp
+	jobs         int
+	timeout      time.Duration
+	cache, state string
+	servers      string
+	verbose      bool
 }
 
 func main() {
@@ -39,13 +39,16 @@ func parseFlags() (*options, error) {
 	o := &options{}
 	flag.BoolVar(&o.core, "core", false, "only the tests that must never fail")
 	flag.BoolVar(&o.update, "update", false, "write the results into expected.tsv")
-	pattern := flag.String("run", "", "only the tests whose package.name matches, such as 'jetstream/test.TestPull'")
+	pattern := flag.String("run", "", "only the tests whose package.name matches, as 'test.TestPull'")
 	flag.IntVar(&o.jobs, "jobs", 3, "tests at a time")
 	flag.DurationVar(&o.timeout, "timeout", time.Minute, "time for one test")
-	flag.StringVar(&o.cache, "cache", filepath.Join("..", "..", ".cache", "conformance"), "directory of what is built, and of the tests' output")
-	flag.StringVar(&o.state, "state", "", "parent of the servers' directories; default: /dev/shm if there is one, so that no disk is measured")
-	flag.StringVar(&o.servers, "servers", "holdfast", `what servers are: "holdfast", or "inprocess" for the real JetStream`)
-	flag.BoolVar(&o.verbose, "v", false, "keep the log of the servers, beside the tests' output")
+	flag.StringVar(&o.cache, "cache", filepath.Join("..", "..", ".cache", "conformance"),
+		"directory of what is built, and of the output of tests that fail")
+	flag.StringVar(&o.state, "state", "",
+		"parent of the servers' directories; default: /dev/shm if there is one, so that no disk is measured")
+	flag.StringVar(&o.servers, "servers", "holdfast",
+		`what servers are: "holdfast", or "inprocess" for the real JetStream`)
+	flag.BoolVar(&o.verbose, "v", false, "have the servers log, to tester.log in the cache")
 	flag.Parse()
 	var err error
 	if o.run, err = regexp.Compile(*pattern); err != nil {

@@ -50,7 +50,8 @@ func readRows(path string, header ...string) ([][]string, error) {
 	for n := 1; s.Scan(); n++ {
 		row := strings.Split(s.Text(), "\t")
 		if len(row) != len(header) {
-			return nil, fmt.Errorf("%s:%d: %d columns, want %d: %s", path, n, len(row), len(header), strings.Join(header, ", "))
+			return nil, fmt.Errorf("%s:%d: %d columns, want %d: %s",
+				path, n, len(row), len(header), strings.Join(header, ", "))
 		}
 		if n == 1 {
 			if !slices.Equal(row, header) {
@@ -139,7 +140,7 @@ func (e expected) check(list classes) error {
 		case !ok:
 			return fmt.Errorf("expected.tsv does not list %s, which classes.tsv does", c.id)
 		case c.core() && v.result != pass:
-			return fmt.Errorf("expected.tsv lists %s, a core test, as %s; fix the code instead", c.id, v.result)
+			return fmt.Errorf("expected.tsv lists %s, a core test, as %s; fix the code", c.id, v.result)
 		}
 	}
 	for i := range e {

@@ -76,7 +76,8 @@ func TestTablesRefuse(t *testing.T) {
 // Every difference is an error, a pass that nobody expected as much as a failure.
 func TestCompare(t *testing.T) {
 	t.Parallel()
-	path := table(t, wantHead, "p\tA\tpass\t", "p\tB\tfail\tpush consumers", "p\tC\tskip\tthe suite", "p\tD\tfail\told")
+	path := table(t, wantHead,
+		"p\tA\tpass\t", "p\tB\tfail\tpush consumers", "p\tC\tskip\tthe suite", "p\tD\tfail\told")
 	want, err := readExpected(path)
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +110,8 @@ func TestCompare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	updated := wantHead + "\np\tA\tfail\tTODO: a_test.go:7: boom\np\tB\tpass\t\np\tC\tskip\tthe suite\np\tD\tfail\told\n"
+	updated := wantHead +
+		"\np\tA\tfail\tTODO: a_test.go:7: boom\np\tB\tpass\t\np\tC\tskip\tthe suite\np\tD\tfail\told\n"
 	if string(got) != updated {
 		t.Errorf("updated to\n%s, want\n%s", got, updated)
 	}

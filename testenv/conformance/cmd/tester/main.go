@@ -33,19 +33,21 @@ func main() {
 func run(ctx context.Context) error {
 	port := flag.Int("port", -1, "port of the tester itself; -1 is an ephemeral one")
 	dir := flag.String("dir", "", "directory of the servers' state (a fast one); default: a temporary one")
-	servers := flag.String("servers", holdfast, `what servers are: "holdfast", or "inprocess" for the real JetStream`)
+	servers := flag.String("servers", holdfast,
+		`what servers are: "holdfast", or "inprocess" for the real JetStream`)
 	profile := flag.String("profile", "lan", "Raft timeouts of clusters: lan or fast")
 	preserve := flag.Bool("preserve", false, "keep the servers' directories")
 	verbose := flag.Bool("v", false, "log to standard error")
 	pprof := flag.String("pprof", "", "loopback address for profiles; default: none")
 	flag.Parse()
 	if *pprof != "" {
-		go func() { fmt.Fprintln(os.Stderr, http.ListenAndServe(*pprof, nil)) }() //nolint:gosec // ends with the process
+		//nolint:gosec // ends with the process
+		go func() { fmt.Fprintln(os.Stderr, http.ListenAndServe(*pprof, nil)) }()
 	}
 	log := zap.NewNop()
 	options := ntf.Options{
-		AdvertiseHost: "localhost", Dir: *dir, Preserve: *preserve, Embedded: ntf.EmbeddedOptions{Port: *port},
-		Backend: *servers,
+		AdvertiseHost: "localhost", Dir: *dir, Preserve: *preserve, Backend: *servers,
+		Embedded: ntf.EmbeddedOptions{Port: *port},
 	}
 	if *verbose {
 		options.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
