@@ -203,12 +203,17 @@ func TestMetaCounter(t *testing.T) {
 			})
 		}
 		work.Wait()
-		row, err := w.nodes[0].host().Meta().Get(counterKey)
-		if err != nil {
-			t.Fatal(err)
+		// Whoever wrote sees it at once, the others soon, and it stays.
+		want := strconv.Itoa(each * len(w.nodes))
+		for _, n := range w.nodes {
+			w.eventually("the counter of "+n.name, func() bool {
+				row, err := n.host().Meta().Get(counterKey)
+				return err == nil && string(row.Value) == want
+			})
 		}
-		if got, _ := strconv.Atoi(string(row.Value)); got != each*len(w.nodes) {
-			t.Errorf("counter %d, want %d", got, each*len(w.nodes))
+		w.pause(time.Second)
+		if row, _ := w.nodes[0].host().Meta().Get(counterKey); string(row.Value) != want {
+			t.Errorf("counter %s, want %s", row.Value, want)
 		}
 	})
 }
@@ -267,6 +272,10 @@ func TestTopology(t *testing.T) {
 				cluster = id
 			}
 		}
+		w.eventually("the rows everywhere", func() bool {
+			row, err := h.Meta().Get(NodeKey("c"))
+			return err == nil && row.Version != 0
+		})
 		row, first, err := Row[NodeRow](h.Meta(), NodeKey("b"))
 		want := NodeRow{ID: "b", Raft: "b:1", NATS: "b:4222", Servers: map[uint32]string{
 			0: w.nodes[1].host().Group(0).Server(), 1: w.nodes[1].host().Group(1).Server(),
