@@ -19,6 +19,10 @@ ALL      ?= 10
 BENCH    ?= .
 OLD      ?= bin/bench-old.txt
 NEW      ?= bin/bench.txt
+BENCHTIME ?= 100ms
+ROUNDS   ?= 3
+SCALE    ?= 1
+OUT      ?= bin/bench-compare.md
 
 # The stages of `make ci`, in order. A target that has come to exist is added here.
 CI_STAGES := test vet lint arch race crash planted sim fuzz
@@ -28,8 +32,8 @@ unbuilt = @echo "make $@: not built yet: $(1)" >&2; exit 2
 # need is for a target whose code is a package of this tree.
 need = @test -d $(1) || { echo "make $@: not built yet: $(1) does not exist" >&2; exit 2; }
 
-.PHONY: help run cluster demo test race lint fmt vet arch ci fuzz bench benchcmp bench-compare conformance \
-	differential chaos crash sim planted jepsen-compare security console-test vuln clean
+.PHONY: help run cluster demo test race lint fmt vet arch ci fuzz bench benchcmp bench-compare bench-smoke \
+	conformance differential chaos crash sim planted jepsen-compare security console-test vuln clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' Makefile
@@ -116,15 +120,21 @@ ci: ## everything a change must pass
 
 ## Measure it.
 
-bench: ## Go benchmarks, COUNT runs, into bin/bench.txt (BENCH=regexp)
+bench: ## Go benchmarks, COUNT runs, into bin/bench.txt (BENCH=regexp BENCHTIME=)
 	@mkdir -p bin
-	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) -timeout 60m $(PKG) | tee $(NEW)
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) -timeout 60m $(PKG) \
+	  | tee $(NEW)
 
 benchcmp: ## compare two runs: make benchcmp OLD=a.txt NEW=b.txt
 	$(TOOL) benchstat $(OLD) $(NEW)
 
-bench-compare: ## Holdfast against JetStream on this machine, interleaved
-	$(call unbuilt,the comparison)
+bench-compare: ## Holdfast against JetStream on this machine, interleaved (ROUNDS= SCALE= OUT=)
+	@mkdir -p bin
+	go build -o bin/bench-compare ./testenv/bench
+	bin/bench-compare --rounds $(ROUNDS) --scale $(SCALE) --out $(OUT) $(ARGS)
+
+bench-smoke: ## that the comparison works: every system, measurements of milliseconds
+	BENCH_SMOKE=1 go test -count=1 -run 'Smoke|Leader' -timeout 10m ./testenv/bench
 
 clean: ## remove what the targets above made
 	rm -rf bin data .cache

@@ -68,9 +68,11 @@ func (p *publisher) run(ctx context.Context) error {
 	}
 }
 
-// over says whether publishing number n should not begin: looking at the clock each time would cost too much.
+// over says whether publishing number n should not begin. Looking at the clock each time would cost too much
+// where nothing waits for an answer; where something does, 64 messages may take long.
 func (p *publisher) over(n int) bool {
-	return !p.until.IsZero() && n%64 == 0 && time.Now().After(p.until)
+	look := n%64 == 0 || p.b.c.Mode == modePubSync
+	return look && !p.until.IsZero() && time.Now().After(p.until)
 }
 
 // message builds message n, stamped with the present time.

@@ -153,6 +153,14 @@ func (n *Node) Running() bool {
 	}
 }
 
+// PID is the process id, 0 before the first Start.
+func (n *Node) PID() int {
+	if n.cmd == nil {
+		return 0
+	}
+	return n.cmd.Process.Pid
+}
+
 // Kill ends the process with SIGKILL and waits until it is gone.
 func (n *Node) Kill() error { return n.signal(syscall.SIGKILL) }
 

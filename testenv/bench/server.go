@@ -1,0 +1,286 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/holdfast-mq/holdfast/testenv"
+	"github.com/holdfast-mq/holdfast/testenv/process"
+)
+
+const (
+	// readyTimeout bounds the start of a system.
+	readyTimeout = 90 * time.Second
+	// probeTimeout bounds one question to a starting system.
+	probeTimeout = 5 * time.Second
+	// logTail is how much of a log an error shows, in bytes.
+	logTail = 1500
+)
+
+// A kind is one of the systems that are compared.
+type kind string
+
+const (
+	holdfast      kind = "holdfast"
+	streamAlways  kind = "always"
+	streamDefault kind = "default"
+)
+
+func kinds() []kind { return []kind{holdfast, streamAlways, streamDefault} }
+
+// A system is one that runs: one or three processes.
+type system struct {
+	urls string // of all nodes, comma-separated
+	pids []int
+	logs func() string // the ends of the logs, for errors
+	stop func() error  // ends the processes and waits for them
+}
+
+// binaries are the programs that the comparison runs.
+type binaries struct{ holdfast, natsserver, jsbench string }
+
+// build compiles them from the module in root into dir.
+func build(ctx context.Context, root, dir string) (binaries, error) {
+	var b binaries
+	for pkg, out := range map[string]*string{
+		"./cmd/holdfast":             &b.holdfast,
+		"./testenv/bench/natsserver": &b.natsserver,
+		"./cmd/jsbench":              &b.jsbench,
+	} {
+		*out = filepath.Join(dir, filepath.Base(pkg))
+		cmd := exec.CommandContext(ctx, "go", "build", "-o", *out, pkg)
+		cmd.Dir = root
+		if text, err := cmd.CombinedOutput(); err != nil {
+			return b, fmt.Errorf("building %s: %w\n%s", pkg, err, text)
+		}
+	}
+	return b, nil
+}
+
+// A launcher starts systems from the binaries.
+type launcher struct {
+	bin          binaries
+	holdfastArgs []string
+}
+
+// launch starts a system with its files in dir, which it makes, and returns when it stores messages.
+func (l *launcher) launch(ctx context.Context, k kind, nodes int, dir string) (*system, error) {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	var s *system
+	var err error
+	if k == holdfast {
+		s, err = startHoldfast(ctx, process.Config{
+			Bin: l.bin.holdfast, Dir: dir, Nodes: nodes, Args: l.holdfastArgs,
+		})
+	} else {
+		s, err = startStreams(l.bin.natsserver, k, nodes, dir)
+	}
+	if err == nil {
+		err = process.Until(ctx, func() error { return probe(ctx, s.urls, nodes) })
+	}
+	if err != nil {
+		err = fmt.Errorf("start of %s with %d nodes: %w", k, nodes, err)
+		if s != nil {
+			err = errors.Join(err, errors.New(s.logs()), s.stop())
+		}
+		return nil, err
+	}
+	return s, nil
+}
+
+// probe stores a message in a stream on all nodes, and deletes the stream.
+func probe(ctx context.Context, urls string, nodes int) error {
+	nc, err := nats.Connect(urls, nats.Timeout(probeTimeout), nats.IgnoreDiscoveredServers())
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	cfg := jetstream.StreamConfig{
+		Name: "PROBE", Subjects: []string{"probe"}, Replicas: nodes, Storage: jetstream.FileStorage,
+	}
+	if _, err := js.CreateOrUpdateStream(ctx, cfg); err != nil {
+		return fmt.Errorf("stream with %d replicas: %w", nodes, err)
+	}
+	if _, err := js.Publish(ctx, "probe", nil); err != nil {
+		return fmt.Errorf("publish: %w", err)
+	}
+	return js.DeleteStream(ctx, cfg.Name)
+}
+
+// startHoldfast starts Holdfast. It returns what was started with an error, too.
+func startHoldfast(ctx context.Context, cfg process.Config) (*system, error) {
+	c, err := process.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s := &system{urls: c.URLs(), stop: func() error {
+		c.Close() // kills: the files are removed anyway
+		return nil
+	}}
+	s.logs = func() string {
+		var b strings.Builder
+		for _, n := range c.Nodes {
+			fmt.Fprintf(&b, "log of %s ends:\n%s\n", n.ID, n.Log(logTail))
+		}
+		return b.String()
+	}
+	if err := c.StartAll(); err != nil {
+		return s, err
+	}
+	for _, n := range c.Nodes {
+		s.pids = append(s.pids, n.PID())
+	}
+	return s, c.WaitReady(ctx)
+}
+
+// startStreams starts nats-server processes with JetStream. It returns what was started with an error, too.
+func startStreams(bin string, k kind, nodes int, dir string) (*system, error) {
+	var ports testenv.Ports
+	var clients, routes []string
+	for range nodes {
+		client, err := ports.Address()
+		if err != nil {
+			return nil, err
+		}
+		route, err := ports.Address()
+		if err != nil {
+			return nil, err
+		}
+		clients, routes = append(clients, client), append(routes, route)
+	}
+	var children []*child
+	s := &system{
+		urls: "nats://" + strings.Join(clients, ",nats://"),
+		logs: func() string { return tails(children) },
+		stop: func() error { return killAll(children) },
+	}
+	for i, client := range clients {
+		name := fmt.Sprintf("js%d", i+1)
+		cfg := streamConfig{
+			name: name, client: client, always: k == streamAlways, store: filepath.Join(dir, name),
+		}
+		if nodes > 1 {
+			cfg.route, cfg.routes = routes[i], routes
+		}
+		file := filepath.Join(dir, name+".conf")
+		if err := os.WriteFile(file, []byte(cfg.text()), 0o600); err != nil {
+			return s, err
+		}
+		c, err := startChild(filepath.Join(dir, name+".log"), bin, file)
+		if err != nil {
+			return s, err
+		}
+		children, s.pids = append(children, c), append(s.pids, c.pid())
+	}
+	return s, nil
+}
+
+func tails(children []*child) string {
+	var b strings.Builder
+	for _, c := range children {
+		text, err := os.ReadFile(c.log)
+		if err != nil {
+			text = []byte(err.Error())
+		}
+		fmt.Fprintf(&b, "%s ends:\n%s\n", filepath.Base(c.log), text[max(0, len(text)-logTail):])
+	}
+	return b.String()
+}
+
+func killAll(children []*child) error {
+	var errs []error
+	for _, c := range children {
+		errs = append(errs, c.kill())
+	}
+	return errors.Join(errs...)
+}
+
+// streamConfig is what the configuration of one nats-server says; everything else is its default.
+type streamConfig struct {
+	name, client, store string
+	always              bool
+	route               string   // empty: no cluster
+	routes              []string // of all nodes
+}
+
+func (c *streamConfig) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "server_name: %q\nlisten: %q\njetstream {\n  store_dir: %q\n", c.name, c.client, c.store)
+	if c.always {
+		b.WriteString("  sync_interval: always\n")
+	}
+	b.WriteString("}\n")
+	if c.route != "" {
+		fmt.Fprintf(&b, "cluster {\n  name: bench\n  listen: %q\n  routes: [\n", c.route)
+		for _, r := range c.routes {
+			fmt.Fprintf(&b, "    %q\n", "nats-route://"+r)
+		}
+		b.WriteString("  ]\n}\n")
+	}
+	return b.String()
+}
+
+// child is a process that does not outlive this one.
+type child struct {
+	cmd  *exec.Cmd
+	log  string
+	done chan struct{} // closed when it has ended
+}
+
+// startChild starts a program; what it writes goes to the file log.
+func startChild(log, bin string, args ...string) (*child, error) {
+	f, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // the child has its own
+	c := &child{log: log, done: make(chan struct{})}
+	c.cmd = exec.Command(bin, args...) //nolint:noctx // kill ends it
+	c.cmd.Stdout, c.cmd.Stderr = f, f
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := make(chan error, 1)
+	go func() {
+		// Pdeathsig comes when the thread that started the child ends, so that thread is kept.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(c.done)
+		err := c.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = c.cmd.Wait()
+		}
+	}()
+	return c, <-started
+}
+
+func (c *child) pid() int { return c.cmd.Process.Pid }
+
+// kill ends the process and waits until it is gone.
+func (c *child) kill() error {
+	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	<-c.done
+	return nil
+}
