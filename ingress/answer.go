@@ -2,12 +2,8 @@ package ingress
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"time"
-
-	"github.com/nats-io/nuid"
-	"go.uber.org/zap"
 
 	"github.com/holdfast-mq/holdfast/ingress/api"
 	"github.com/holdfast-mq/holdfast/ingress/jsapi"
@@ -26,22 +22,26 @@ func (e *engine) api(c *call) {
 		ac.Error(bad)
 		return
 	}
-	st := e.byName[nameKey{c.acct.Name, c.req.Stream}]
-	if st == nil || st.gone || st.row.Phase != record.StreamLive || !e.load(st) {
-		if c.req.Verb == jsapi.VerbStreamCreate {
-			e.srv.hold(c)
-			return
-		}
+	st := e.live(c)
+	switch {
+	case st != nil:
+	case e.p.Err() != nil: // it can not be read here; the next leader can
+		e.srv.hold(c)
+		return
+	case c.req.Verb == jsapi.VerbStreamCreate:
+		e.srv.metaTask(c) // it is being deleted, and the leader of group 0 took it for live, too
+		return
+	default:
 		e.srv.absent(ac)
 		return
 	}
 	switch c.req.Verb {
 	case jsapi.VerbStreamCreate:
-		e.createAgain(st, ac)
+		e.srv.answerCreate(ac, e.view(st), e.group, e.wall())
 	case jsapi.VerbStreamUpdate:
-		e.updateStream(st, ac)
+		e.updateStream(st, c, ac)
 	case jsapi.VerbStreamDelete:
-		e.deleteStream(st, ac)
+		e.deleteStream(st, c, ac)
 	case jsapi.VerbStreamInfo:
 		e.streamInfo(st, ac)
 	case jsapi.VerbStreamMsgGet:
@@ -59,30 +59,25 @@ func (e *engine) api(c *call) {
 	}
 }
 
+// live returns the stream that a call names, nil if it does not live. The directory
+// may know it before this engine has looked.
+func (e *engine) live(c *call) *stream {
+	for range 2 {
+		st := e.byName[nameKey{c.acct.Name, c.req.Stream}]
+		if st != nil && !st.gone && st.row.Phase == record.StreamLive && e.load(st) {
+			return st
+		}
+		e.syncDirectory()
+	}
+	return nil
+}
+
 // lookup implements api.Lookup.
 func (st *stream) lookup() (*plan.Stream, *jsapi.StreamConfig) {
 	if st.gone {
 		return nil, nil
 	}
 	return st.plan(), st.cfg()
-}
-
-// createAgain answers a STREAM.CREATE of a name that lives: the same
-// configuration is a success, another one is not.
-func (e *engine) createAgain(st *stream, ac *api.Call) {
-	cfg, bad := api.PrepareCreate(ac, e.srv.streamEnv(e.group))
-	if bad == nil && !jsapi.StreamConfigEqual(cfg, st.shown.Config) {
-		bad = jsapi.NewError(jsapi.CodeStreamNameExist)
-	}
-	if bad != nil {
-		ac.Error(bad)
-		return
-	}
-	info := e.view(st).Info(e.wall())
-	info.Domain, info.Cluster = "", nil
-	ac.Answer(jsapi.StreamCreateResponse{
-		Response: jsapi.NewResponse(ac.Req.Verb), StreamInfo: info, DidCreate: true,
-	})
 }
 
 func (e *engine) wall() time.Time { return time.Unix(0, e.term.Now()).UTC() }
@@ -135,24 +130,9 @@ func (s *Server) listed(ac *api.Call, c *call) ([]record.StreamRow, *jsapi.Strea
 		ac.Error(bad)
 		return nil, nil, false
 	}
-	var rows []record.StreamRow
-	s.dir.rows(c.acct.Name, func(r record.StreamRow) bool {
-		match := req.Subject == "" || slices.ContainsFunc(r.Subjects, func(have string) bool {
-			return jsapi.SubjectsOverlap(have, req.Subject)
-		})
-		if match && r.Phase == record.StreamLive {
-			rows = append(rows, r)
-		}
-		return true
-	})
-	slices.SortFunc(rows, func(a, b record.StreamRow) int {
-		switch {
-		case a.Name < b.Name:
-			return -1
-		case a.Name > b.Name:
-			return 1
-		}
-		return 0
+	rows := s.dir.rows(c.acct.Name, func(r *record.StreamRow) bool {
+		return r.Phase == record.StreamLive && (req.Subject == "" ||
+			slices.ContainsFunc(r.Subjects, func(have string) bool { return jsapi.SubjectsOverlap(have, req.Subject) }))
 	})
 	return rows, req, true
 }
@@ -235,13 +215,7 @@ func (s *Server) stored(r record.StreamRow) (*api.View, error) {
 
 // accountInfo answers INFO.
 func (s *Server) accountInfo(ctx context.Context, c *call, ac *api.Call) {
-	var rows []record.StreamRow
-	s.dir.rows(c.acct.Name, func(r record.StreamRow) bool {
-		if r.Phase == record.StreamLive {
-			rows = append(rows, r)
-		}
-		return true
-	})
+	rows := s.dir.rows(c.acct.Name, func(r *record.StreamRow) bool { return r.Phase == record.StreamLive })
 	if err := s.caughtUp(ctx, rows); err != nil {
 		ac.Error(jsapi.NewError(jsapi.CodeClusterNotAvail))
 		return
@@ -266,22 +240,4 @@ func (s *Server) accountInfo(ctx context.Context, c *call, ac *api.Call) {
 		}
 	}
 	ac.Answer(jsapi.AccountInfoResponse{Response: jsapi.NewResponse(ac.Req.Verb), AccountInfo: info})
-}
-
-// event starts an advisory.
-func (s *Server) event(kind string) jsapi.Event {
-	return jsapi.NewEvent(kind, nuid.Next(), time.Now().UTC())
-}
-
-// advise publishes an advisory in the account, if anybody may listen.
-func (s *Server) advise(a *account, subject string, v any) {
-	if !a.link.Interest(subject, time.Time{}) {
-		return
-	}
-	b, err := json.Marshal(v)
-	if err != nil {
-		s.log.Error("encoding an advisory", zap.Error(err))
-		return
-	}
-	a.send(subject, "", nil, b)
 }

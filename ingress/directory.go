@@ -14,8 +14,9 @@ import (
 	"github.com/holdfast-mq/holdfast/storage/record"
 )
 
-// Keys of the directory in group 0. An account's row is written by every
-// reservation, so that two of them never judge overlaps on the same state.
+// Keys of the directory in group 0. An account's row is written by every change of
+// its streams, so that two of them never judge overlaps on the same state; it holds
+// the journal of the last changes (see journal).
 const (
 	streamPrefix  = "stream/"
 	accountPrefix = "account/"
@@ -28,113 +29,262 @@ func streamKey(account, name string) string {
 
 func accountKey(account string) string { return accountPrefix + account }
 
-// directory is the typed view of the stream rows of group 0. It remembers what it has decoded, one row for each
-// stream, because every change of any row makes everybody look at all of them.
+// directory is the typed view of the stream rows of group 0. It keeps what it read
+// in memory: the journals tell what changed since, so that a change costs what it
+// changes and not a scan of all streams. Safe for concurrent use.
 type directory struct {
 	meta Meta
 
 	mu struct {
 		sync.Mutex
-
-		decoded map[string]decodedRow // by key
+		accounts map[string]*accountRows
+		groups   map[uint32]int // streams by group
+		// changes are the streams that changed, oldest first; forgotten those before them.
+		changes   []nameKey
+		forgotten int
 	}
 }
 
-type decodedRow struct {
+// accountRows are the streams of one account.
+type accountRows struct {
+	version  uint64 // of the account's row
+	count    uint64 // of the changes known, see journal
+	rows     map[string]cachedRow
+	names    []string // sorted
+	subjects subjectTree
+}
+
+type cachedRow struct {
 	version uint64
 	row     record.StreamRow
 }
 
+// maxChanges bounds the changes that a directory remembers for those who follow it.
+const maxChanges = 1 << 16
+
 func newDirectory(meta Meta) *directory {
 	d := &directory{meta: meta}
-	d.mu.decoded = make(map[string]decodedRow)
+	d.mu.accounts = make(map[string]*accountRows)
+	d.mu.groups = make(map[uint32]int)
 	return d
 }
 
 var errNameTaken = errors.New("stream name is taken")
 
-// row returns the row of a stream and its version, 0 if there is none. Its slices are shared.
+// row returns the row of a stream as this replica has it now, and its version, 0 if there is none.
 func (d *directory) row(account, name string) (record.StreamRow, uint64) {
-	key := streamKey(account, name)
-	m, ok := d.meta.Get(key)
+	m, ok := d.meta.Get(streamKey(account, name))
 	if !ok {
-		d.mu.Lock()
-		delete(d.mu.decoded, key)
-		d.mu.Unlock()
 		return record.StreamRow{}, 0
 	}
-	return d.decode(m), m.Version
+	return decodeRow(m), m.Version
 }
 
-// decode reads a row that this product wrote; one that can not be read is shown as
-// a row of no group, which nobody serves.
-func (d *directory) decode(m record.MetaRow) record.StreamRow {
-	d.mu.Lock()
-	known, ok := d.mu.decoded[m.Key]
-	d.mu.Unlock()
-	if ok && known.version == m.Version {
-		return known.row
-	}
+// decodeRow reads a row that this product wrote; one that can not be read is
+// shown as a row of no group, which nobody serves.
+func decodeRow(m record.MetaRow) record.StreamRow {
 	var r record.StreamRow
 	if err := json.Unmarshal(m.Value, &r); err != nil {
-		r = record.StreamRow{}
+		return record.StreamRow{}
 	}
-	d.mu.Lock()
-	d.mu.decoded[m.Key] = decodedRow{m.Version, r}
-	d.mu.Unlock()
 	return r
 }
 
-// rows calls f for the rows of an account, of all if it is "", in order of their keys.
-func (d *directory) rows(account string, f func(record.StreamRow) bool) {
-	d.versions(account, func(r record.StreamRow, _ uint64) bool { return f(r) })
+// journal is the value of an account's row: how many changes its streams have had,
+// and the names of the last ones, newest last.
+type journal struct {
+	Count uint64   `json:"count"`
+	Names []string `json:"names"`
 }
 
-// versions is rows with the versions.
-func (d *directory) versions(account string, f func(record.StreamRow, uint64) bool) {
-	prefix := streamPrefix
-	if account != "" {
-		prefix = streamKey(account, "")
+// Bounds of a journal: who has missed more reads all rows of the account.
+const (
+	journalNames = 128
+	journalBytes = 4 << 10
+)
+
+func readJournal(m record.MetaRow) journal {
+	var j journal
+	if err := json.Unmarshal(m.Value, &j); err != nil {
+		return journal{}
 	}
-	n, whole := 0, account == ""
-	d.meta.Scan(prefix, func(m record.MetaRow) bool {
-		n++
-		more := f(d.decode(m), m.Version)
-		whole = whole && more
-		return more
+	return j
+}
+
+// with returns the journal after one more change.
+func (j journal) with(name string) journal {
+	out := journal{Count: j.Count + 1, Names: append(slices.Clone(j.Names), name)}
+	size := 0
+	for i, n := range slices.Backward(out.Names) {
+		if size += len(n) + len(`"",`); size > journalBytes || len(out.Names)-i > journalNames {
+			out.Names = out.Names[i+1:]
+			break
+		}
+	}
+	return out
+}
+
+// encodeJSON is for values of ours that have a JSON form in any case.
+func encodeJSON(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("directory row of plain strings: %v", err))
+	}
+	return b
+}
+
+// refresh reads what changed since the last call. d.mu is held.
+func (d *directory) refresh() {
+	d.meta.Scan(accountPrefix, func(m record.MetaRow) bool {
+		name := strings.TrimPrefix(m.Key, accountPrefix)
+		a := d.mu.accounts[name]
+		if a == nil {
+			a = &accountRows{rows: make(map[string]cachedRow)}
+			d.mu.accounts[name] = a
+		}
+		if a.version == m.Version {
+			return true
+		}
+		j := readJournal(m)
+		a.version = m.Version
+		missed := j.Count - a.count
+		if j.Count < a.count || missed > uint64(len(j.Names)) {
+			d.rescan(name, a)
+		} else {
+			for _, changed := range j.Names[uint64(len(j.Names))-missed:] {
+				m, ok := d.meta.Get(streamKey(name, changed))
+				d.note(nameKey{name, changed}, a, m, ok)
+			}
+		}
+		a.count = j.Count
+		return true
 	})
-	if whole {
-		d.forget(n)
+}
+
+// rescan reads all rows of an account.
+func (d *directory) rescan(account string, a *accountRows) {
+	prefix := streamKey(account, "")
+	seen := make(map[string]bool, len(a.rows))
+	d.meta.Scan(prefix, func(m record.MetaRow) bool {
+		name := strings.TrimPrefix(m.Key, prefix)
+		seen[name] = true
+		d.note(nameKey{account, name}, a, m, true)
+		return true
+	})
+	for name := range a.rows {
+		if !seen[name] {
+			d.note(nameKey{account, name}, a, record.MetaRow{}, false)
+		}
 	}
 }
 
-// decodedSlack is how many rows may be remembered beside those that there are.
-const decodedSlack = 1024
+// note takes over one row as it was read; ok is false if there is none.
+//
+//nolint:revive // flag-parameter: what Meta.Get returned.
+func (d *directory) note(key nameKey, a *accountRows, m record.MetaRow, ok bool) {
+	old, had := a.rows[key.name]
+	if had == ok && old.version == m.Version {
+		return
+	}
+	at, _ := slices.BinarySearch(a.names, key.name)
+	if had {
+		a.subjects.remove(key.name, old.row.Subjects)
+		d.mu.groups[old.row.Group]--
+		delete(a.rows, key.name)
+		if !ok {
+			a.names = slices.Delete(a.names, at, at+1)
+		}
+	}
+	if ok {
+		row := decodeRow(m)
+		a.rows[key.name] = cachedRow{m.Version, row}
+		a.subjects.add(key.name, row.Subjects)
+		d.mu.groups[row.Group]++
+		if !had {
+			a.names = slices.Insert(a.names, at, key.name)
+		}
+	}
+	d.mu.changes = append(d.mu.changes, key)
+	if n := len(d.mu.changes); n > maxChanges {
+		d.mu.changes = slices.Clone(d.mu.changes[n/2:])
+		d.mu.forgotten += n / 2
+	}
+}
 
-// forget lets go of rows that are gone, when they have become as many as the n rows that there are.
-func (d *directory) forget(n int) {
+// follow returns the streams that changed since an earlier call, and where to go on
+// from. all: too much changed, or this is the first call (from is 0): every row is news.
+func (d *directory) follow(from int) (changed []nameKey, next int, all bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.mu.decoded) > 2*n+decodedSlack {
-		d.mu.decoded = make(map[string]decodedRow)
+	d.refresh()
+	next = d.mu.forgotten + len(d.mu.changes) + 1
+	if from == 0 || from-1 < d.mu.forgotten {
+		return nil, next, true
 	}
+	return slices.Clone(d.mu.changes[from-1-d.mu.forgotten:]), next, false
+}
+
+// cached returns the row of a stream as it was read last.
+func (d *directory) cached(key nameKey) (record.StreamRow, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	a := d.mu.accounts[key.account]
+	if a == nil {
+		return record.StreamRow{}, false
+	}
+	r, ok := a.rows[key.name]
+	return r.row, ok
+}
+
+// rows returns the rows of an account for which keep says so, by name; of all
+// accounts if it is "".
+func (d *directory) rows(account string, keep func(*record.StreamRow) bool) []record.StreamRow {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.refresh()
+	var out []record.StreamRow
+	for name, a := range d.mu.accounts {
+		if account != "" && name != account {
+			continue
+		}
+		for _, stream := range a.names {
+			if r := a.rows[stream]; keep(&r.row) {
+				out = append(out, r.row)
+			}
+		}
+	}
+	return out
+}
+
+// emptiest returns the group from 1 to n with the fewest streams.
+func (d *directory) emptiest(n uint32) uint32 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.refresh()
+	best := uint32(1)
+	for g := uint32(2); g <= n; g++ {
+		if d.mu.groups[g] < d.mu.groups[best] {
+			best = g
+		}
+	}
+	return best
 }
 
 // overlap names a stream of the account whose subjects overlap, other than except.
-func (d *directory) overlap(account, except string, subjects []string) (name string) {
-	d.rows(account, func(r record.StreamRow) bool {
-		if r.Name == except {
-			return true
+func (d *directory) overlap(account, except string, subjects []string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.refresh()
+	a := d.mu.accounts[account]
+	if a == nil {
+		return ""
+	}
+	for _, s := range subjects {
+		if name := a.subjects.overlap(s, except); name != "" {
+			return name
 		}
-		for _, have := range r.Subjects {
-			if slices.ContainsFunc(subjects, func(s string) bool { return jsapi.SubjectsOverlap(have, s) }) {
-				name = r.Name
-				return false
-			}
-		}
-		return true
-	})
-	return name
+	}
+	return ""
 }
 
 // reserve creates a row in phase creating, giving it an id. It returns
@@ -163,9 +313,9 @@ func (d *directory) reserve(ctx context.Context, row record.StreamRow) error {
 			{Key: idKey, Version: ids.Version},
 			{Key: streamKey(row.Account, row.Name)},
 		}, []record.MetaWrite{
-			{Key: accountKey(row.Account), Value: []byte{}},
+			{Key: accountKey(row.Account), Value: encodeJSON(readJournal(lock).with(row.Name))},
 			{Key: idKey, Value: strconv.AppendUint(nil, last+1, 10)},
-			{Key: streamKey(row.Account, row.Name), Value: encodeRow(&row)},
+			{Key: streamKey(row.Account, row.Name), Value: encodeJSON(&row)},
 		})
 		if !errors.Is(err, record.ErrConflict) {
 			return err
@@ -191,22 +341,16 @@ func (d *directory) change(
 		}
 		w := record.MetaWrite{Key: key}
 		if next != nil {
-			w.Value = encodeRow(next)
+			w.Value = encodeJSON(next)
 		}
 		err = d.meta.Write(ctx, []record.MetaCond{
 			{Key: accountKey(row.Account), Version: lock.Version},
 			{Key: key, Version: version},
-		}, []record.MetaWrite{{Key: accountKey(row.Account), Value: []byte{}}, w})
+		}, []record.MetaWrite{
+			{Key: accountKey(row.Account), Value: encodeJSON(readJournal(lock).with(row.Name))}, w,
+		})
 		if !errors.Is(err, record.ErrConflict) {
 			return err
 		}
 	}
-}
-
-func encodeRow(r *record.StreamRow) []byte {
-	b, err := json.Marshal(r)
-	if err != nil {
-		panic(fmt.Sprintf("directory row of plain strings: %v", err))
-	}
-	return b
 }

@@ -3,99 +3,250 @@ package ingress
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/holdfast-mq/holdfast/ingress/jsapi"
 	"github.com/holdfast-mq/holdfast/storage/record"
 )
 
-// rowMap is a Meta that is read only.
-type rowMap map[string]record.MetaRow
-
-func (m rowMap) put(version uint64, r record.StreamRow) {
-	key := streamKey(r.Account, r.Name)
-	m[key] = record.MetaRow{Key: key, Version: version, Value: encodeRow(&r)}
-}
-
-func (m rowMap) Get(key string) (record.MetaRow, bool) {
-	r, ok := m[key]
-	return r, ok
-}
-
-func (m rowMap) Scan(prefix string, f func(record.MetaRow) bool) {
-	var keys []string
-	for key := range m {
-		if strings.HasPrefix(key, prefix) {
-			keys = append(keys, key)
-		}
-	}
-	slices.Sort(keys)
-	for _, key := range keys {
-		if !f(m[key]) {
-			return
-		}
-	}
-}
-
-func (rowMap) Write(context.Context, []record.MetaCond, []record.MetaWrite) error { return nil }
-func (rowMap) Changed() <-chan struct{}                                           { return nil }
-func (rowMap) Leading() bool                                                      { return true }
-func (rowMap) GroupLeader(uint32) string                                          { return "" }
-
-func TestDirectoryShowsTheRowsAsTheyAre(t *testing.T) {
+func TestDirectoryReservations(t *testing.T) {
 	t.Parallel()
-	m := rowMap{}
-	d := newDirectory(m)
-	look := func(account string) (out []string) {
-		d.versions(account, func(r record.StreamRow, version uint64) bool {
-			out = append(out, fmt.Sprint(r.Account, " ", r.Name, " ", r.Subjects, " ", version))
-			return true
-		})
-		return out
+	d := newDirectory(metaView{newFakeMeta(), "n1"})
+	reserve := func(account, name string, subjects ...string) error {
+		return d.reserve(t.Context(), record.StreamRow{Account: account, Name: name, Subjects: subjects, Group: 1})
 	}
-	want := func(account string, rows ...string) {
+	for _, step := range []struct {
+		account, name, subjects string
+		want                    string
+	}{
+		{"A", "one", "a.*", ""},
+		{"A", "one", "b", "stream name is taken"},
+		{"A", "two", "a.b", "10065"},
+		{"A", "two", "x a.>", "10065"},
+		{"A", "two", "a.b.c", ""},
+		{"B", "one", "a.b", ""},      // another account
+		{"A/B", "one", "a.b", ""},    // whose name looks like a path
+		{"A", "three", ">", "10065"}, // everything
+	} {
+		err := reserve(step.account, step.name, strings.Fields(step.subjects)...)
+		if step.want == "" && err != nil || step.want != "" && (err == nil || !strings.Contains(err.Error(), step.want)) {
+			t.Errorf("%s/%s of %q: %v, want %q", step.account, step.name, step.subjects, err, step.want)
+		}
+	}
+	var got []string
+	for _, account := range []string{"A", "A/B", "B"} {
+		for _, r := range d.rows(account, func(*record.StreamRow) bool { return true }) {
+			got = append(got, fmt.Sprintf("%s/%s %d %s", r.Account, r.Name, r.ID, r.Phase))
+		}
+	}
+	want := []string{"A/one 1 creating", "A/two 2 creating", "A/B/one 4 creating", "B/one 3 creating"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("rows (-want +got):\n%s", diff)
+	}
+}
+
+// TestDirectoryFollows: a follower reads what changed, not everything.
+func TestDirectoryFollows(t *testing.T) {
+	t.Parallel()
+	fake := newFakeMeta()
+	writer, reader := newDirectory(metaView{fake, "n1"}), newDirectory(metaView{fake, "n2"})
+	create := func(name string) record.StreamRow {
 		t.Helper()
-		if diff := cmp.Diff(rows, look(account)); diff != "" {
-			t.Errorf("rows of %q (-want +got):\n%s", account, diff)
+		row := record.StreamRow{Account: "A", Name: name, Subjects: []string{name}, Group: 1}
+		if err := writer.reserve(t.Context(), row); err != nil {
+			t.Fatal(err)
 		}
+		row, _ = writer.row("A", name)
+		return row
 	}
-	m.put(1, record.StreamRow{Account: "A", Name: "s", Subjects: []string{"x"}})
-	m.put(2, record.StreamRow{Account: "A/B", Name: "s", Subjects: []string{"y"}})
-	want("", "A/B s [y] 2", "A s [x] 1")
-	want("A", "A s [x] 1")
-	m.put(3, record.StreamRow{Account: "A", Name: "s", Subjects: []string{"z"}}) // changed under the same key
-	want("A", "A s [z] 3")
-	if r, version := d.row("A", "s"); version != 3 || r.Subjects[0] != "z" {
-		t.Errorf("row %v of version %d", r, version)
+	for i := range 300 {
+		create(fmt.Sprint("s", i))
 	}
-	delete(m, streamKey("A", "s"))
-	want("A")
-	if _, version := d.row("A", "s"); version != 0 || len(d.mu.decoded) != 1 {
-		t.Errorf("a row that is gone has version %d, %d are remembered", version, len(d.mu.decoded))
+	_, at, all := reader.follow(0)
+	if !all {
+		t.Fatal("the first look is at everything")
+	}
+	fake.set(func() { fake.gets, fake.scanned = 0, 0 })
+	row := create("new")
+	err := writer.change(t.Context(), row, func(r *record.StreamRow) (*record.StreamRow, error) {
+		r.Subjects = []string{"other"}
+		return r, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, _ := writer.row("A", "s7")
+	err = writer.change(t.Context(), gone, func(*record.StreamRow) (*record.StreamRow, error) { return nil, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	fake.set(func() { fake.gets, fake.scanned = 0, 0 })
+	changed, at, all := reader.follow(at)
+	if diff := cmp.Diff([]nameKey{{"A", "new"}, {"A", "s7"}}, changed, cmp.AllowUnexported(nameKey{})); diff != "" || all {
+		t.Fatalf("changed (-want +got), all %v:\n%s", all, diff)
+	}
+	if fake.scanned != 0 || fake.gets != 3 {
+		t.Fatalf("%d rows scanned, %d read, want 3 read for 3 changes", fake.scanned, fake.gets)
+	}
+	if r, ok := reader.cached(nameKey{"A", "new"}); !ok || r.Subjects[0] != "other" {
+		t.Fatalf("new is %+v, %v", r, ok)
+	}
+	if _, ok := reader.cached(nameKey{"A", "s7"}); ok {
+		t.Fatal("s7 is still there")
+	}
+	if changed, _, all := reader.follow(at); len(changed) != 0 || all {
+		t.Fatalf("changed %v, all %v, want nothing", changed, all)
+	}
+	for i := range journalNames + 1 { // more than a journal holds
+		create(fmt.Sprint("t", i))
+	}
+	if changed, _, all := reader.follow(at); len(changed) != journalNames+1 || all {
+		t.Fatalf("%d changed, all %v, want %d", len(changed), all, journalNames+1)
 	}
 }
 
-// What is remembered is bounded by what there is, on nodes that never look a name up, too.
-func TestDirectoryForgets(t *testing.T) {
+func TestDirectoryForgetsOldChanges(t *testing.T) {
 	t.Parallel()
-	m := rowMap{}
-	d := newDirectory(m)
-	for i := range uint64(3) {
-		for n := range decodedSlack {
-			m.put(i+1, record.StreamRow{Account: "A", Name: fmt.Sprint(i, ".", n)})
+	d := newDirectory(metaView{newFakeMeta(), "n1"})
+	_, at, _ := d.follow(0)
+	a := &accountRows{rows: make(map[string]cachedRow)}
+	for i := range maxChanges + 1 {
+		d.note(nameKey{"A", fmt.Sprint(i)}, a, record.MetaRow{Version: 1, Value: []byte("{}")}, true)
+	}
+	if changed, next, all := d.follow(at); !all || changed != nil || next != maxChanges+2 {
+		t.Fatalf("%d changes, all %v, next %d: who is too far behind looks at everything", len(changed), all, next)
+	}
+	if len(d.mu.changes) > maxChanges {
+		t.Fatalf("%d changes are kept, at most %d", len(d.mu.changes), maxChanges)
+	}
+}
+
+func TestJournalIsBounded(t *testing.T) {
+	t.Parallel()
+	var j journal
+	for i := range 1000 {
+		j = j.with(fmt.Sprint(i))
+	}
+	if j.Count != 1000 || len(j.Names) != journalNames || j.Names[journalNames-1] != "999" {
+		t.Fatalf("count %d, %d names, last %q", j.Count, len(j.Names), j.Names[len(j.Names)-1])
+	}
+	long := strings.Repeat("n", 255)
+	for range 100 {
+		j = j.with(long)
+	}
+	if size := len(encodeJSON(j)); size > journalBytes+64 || len(j.Names) == 0 {
+		t.Fatalf("a journal of %d names has %d bytes, at most about %d", len(j.Names), size, journalBytes)
+	}
+	if j := (journal{}).with(strings.Repeat("n", 2*journalBytes)); j.Count != 1 || len(j.Names) != 0 {
+		t.Fatalf("a name that does not fit: %d names of %d", len(j.Names), j.Count)
+	}
+}
+
+// TestDirectoryAgainstTheRows follows random changes and compares with a fresh look.
+func TestDirectoryAgainstTheRows(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 5))
+	fake := newFakeMeta()
+	writer, reader := newDirectory(metaView{fake, "n1"}), newDirectory(metaView{fake, "n2"})
+	mine := map[nameKey]record.StreamID{}
+	at := 0
+	for step := range 600 {
+		account, name := string(rune('A'+rng.IntN(2))), fmt.Sprint("s", rng.IntN(30))
+		if row, v := writer.row(account, name); v == 0 {
+			_ = writer.reserve(context.Background(), record.StreamRow{Account: account, Name: name, Group: uint32(1 + rng.IntN(3))})
+		} else {
+			_ = writer.change(context.Background(), row, func(r *record.StreamRow) (*record.StreamRow, error) {
+				if rng.IntN(2) == 0 {
+					return nil, nil
+				}
+				r.Phase = record.StreamLive
+				return r, nil
+			})
 		}
-		d.rows("", func(record.StreamRow) bool { return true })
-		clear(m)
+		if rng.IntN(5) != 0 {
+			continue
+		}
+		changed, next, all := reader.follow(at)
+		at = next
+		if all {
+			clear(mine)
+			for _, r := range reader.rows("", func(*record.StreamRow) bool { return true }) {
+				mine[nameKey{r.Account, r.Name}] = r.ID
+			}
+		}
+		for _, key := range changed {
+			delete(mine, key)
+			if r, ok := reader.cached(key); ok {
+				mine[key] = r.ID
+			}
+		}
+		want := map[nameKey]record.StreamID{}
+		groups := map[uint32]int{}
+		for _, r := range newDirectory(metaView{fake, "n3"}).rows("", func(*record.StreamRow) bool { return true }) {
+			want[nameKey{r.Account, r.Name}] = r.ID
+			groups[r.Group]++
+		}
+		if diff := cmp.Diff(want, mine, cmp.AllowUnexported(nameKey{})); diff != "" {
+			t.Fatalf("seed %d step %d (-want +got):\n%s", seed, step, diff)
+		}
+		least := slices.Min([]int{groups[1], groups[2], groups[3]})
+		if g := reader.emptiest(3); groups[g] != least {
+			t.Fatalf("seed %d step %d: group %d has %d streams, the fewest is %d", seed, step, g, groups[g], least)
+		}
 	}
-	d.rows("A", func(record.StreamRow) bool { return true }) // of one account: says nothing of the others
-	if len(d.mu.decoded) < decodedSlack {
-		t.Errorf("%d rows are remembered after a look at one account", len(d.mu.decoded))
+}
+
+// TestSubjectTreeAgainstPairs compares with a look at every pair of subjects.
+func TestSubjectTreeAgainstPairs(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 6))
+	subject := func() string {
+		var tokens []string
+		for range 1 + rng.IntN(3) {
+			tokens = append(tokens, []string{"a", "b", "c", "*"}[rng.IntN(4)])
+		}
+		if rng.IntN(4) == 0 {
+			tokens = append(tokens, ">")
+		}
+		return strings.Join(tokens, ".")
 	}
-	d.rows("", func(record.StreamRow) bool { return true })
-	if len(d.mu.decoded) != 0 {
-		t.Errorf("%d rows are remembered of streams that are gone", len(d.mu.decoded))
+	var tree subjectTree
+	have := map[string][]string{}
+	for step := range 4000 {
+		name := fmt.Sprint(rng.IntN(12))
+		if old := have[name]; old != nil {
+			tree.remove(name, old)
+			delete(have, name)
+		} else {
+			have[name] = []string{subject(), subject()}
+			tree.add(name, have[name])
+		}
+		s, except := subject(), fmt.Sprint(rng.IntN(12))
+		want := false
+		for other, subjects := range have {
+			for _, o := range subjects {
+				want = want || other != except && jsapi.SubjectsOverlap(o, s)
+			}
+		}
+		got := tree.overlap(s, except)
+		if (got != "") != want {
+			t.Fatalf("seed %d step %d: %q overlaps %q, want %v; have %v", seed, step, s, got, want, have)
+		}
+		if got != "" && !slices.ContainsFunc(have[got], func(o string) bool { return jsapi.SubjectsOverlap(o, s) }) {
+			t.Fatalf("seed %d step %d: %q does not overlap %s of %v", seed, step, s, got, have[got])
+		}
+	}
+	for name, subjects := range have {
+		tree.remove(name, subjects)
+	}
+	if len(tree.root.next) != 0 {
+		t.Fatalf("%d tokens are left in an empty tree", len(tree.root.next))
 	}
 }

@@ -52,13 +52,13 @@ type engine struct {
 	q     *queue
 	tasks sync.WaitGroup // work of the term on other goroutines; it ends with ctx
 
-	p       *plan.Planner
-	expired time.Time // when waiting operations were last checked for their timeout
-	blocked bool      // something is ready, and the lease is not valid
-	streams map[record.StreamID]*stream
-	byName  map[nameKey]*stream
-	syncs   uint64 // looks at the directory
-	dirty   []*consumer
+	p         *plan.Planner
+	expired   time.Time // when waiting operations were last checked for their timeout
+	blocked   bool      // something is ready, and the lease is not valid
+	directory int       // where to go on with the changes of the directory
+	streams   map[record.StreamID]*stream
+	byName    map[nameKey]*stream
+	dirty     []*consumer
 	// gathered: the consumers with changes in each envelope in flight, by tick.
 	gathered map[uint64][]*consumer
 	ready    []*consumer // have something to deliver

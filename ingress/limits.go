@@ -3,35 +3,91 @@ package ingress
 import (
 	"github.com/holdfast-mq/holdfast/ingress/jsapi"
 	"github.com/holdfast-mq/holdfast/ingress/plan"
-	"github.com/holdfast-mq/holdfast/storage/record"
 )
 
-// enforceAll removes what a stream's limits, lowered, do not allow any more.
-func enforceAll(s *plan.Stream, cfg *jsapi.StreamConfig) {
-	if n := cfg.MaxMsgsPer; n > 0 {
-		var over []string
-		s.SubjectRows("", func(subject string, st record.SubjectStat) bool {
-			if st.Count > uint64(n) {
-				over = append(over, subject)
-			}
-			return true
-		})
+// limitStep bounds the messages that one step removes when limits were lowered,
+// limitRows the subjects that it looks at.
+const (
+	limitStep = 1024
+	limitRows = 8192
+)
+
+// limitCursor is how far lowered limits are applied.
+type limitCursor struct {
+	after    string // subjects up to it are done
+	subjects bool   // all subjects are done
+}
+
+// shrink plans the removal of what a stream's limits do not allow, at most a step;
+// more says that there may be more to do from next on.
+func shrink(s *plan.Stream, cfg *jsapi.StreamConfig, at limitCursor) (next limitCursor, more bool) {
+	left := limitStep
+	if n := cfg.MaxMsgsPer; n > 0 && !at.subjects {
+		over, after, end := s.SubjectsAbove(uint64(n), at.after, limitRows)
 		for _, subject := range over {
 			for st := s.SubjectStat(subject); st.Count > uint64(n); st = s.SubjectStat(subject) {
+				if left == 0 {
+					return at, true
+				}
 				if !s.Remove(s.FirstOf(subject, st.First)) {
 					break
 				}
+				left--
 			}
+			at.after = subject
+		}
+		if at.after = after; !end {
+			return at, true
 		}
 	}
-	for n := cfg.MaxMsgs; n > 0 && s.State().Messages > uint64(n); {
+	at.subjects = true
+	above := func() bool {
+		st := s.State()
+		return st.Messages > 0 && (cfg.MaxMsgs > 0 && st.Messages > uint64(cfg.MaxMsgs) ||
+			cfg.MaxBytes > 0 && st.Bytes > uint64(cfg.MaxBytes))
+	}
+	for ; above(); left-- {
+		if left == 0 {
+			return at, true
+		}
 		if !s.Remove(s.State().FirstSeq) {
-			return
+			break
 		}
 	}
-	for n := cfg.MaxBytes; n > 0 && s.State().Bytes > uint64(n) && s.State().Messages > 0; {
-		if !s.Remove(s.State().FirstSeq) {
-			return
-		}
+	return at, false
+}
+
+// limitOp goes on with limits that an update lowered, a bounded step at a time. A
+// sweep row stands for it until it is done, so that the next leader begins again.
+type limitOp struct {
+	plan.OpBase
+	st   *stream
+	at   limitCursor
+	next limitCursor
+	more bool
+}
+
+// Base implements plan.Op.
+func (o *limitOp) Base() *plan.OpBase { return &o.OpBase }
+
+// Plan implements plan.Op.
+func (o *limitOp) Plan(p *plan.Planner) uint64 {
+	s := o.st.plan()
+	if s == nil || o.st.gone {
+		o.more = false
+		return 0
+	}
+	o.next, o.more = shrink(s, o.st.cfg(), o.at)
+	s.MarkSweep(plan.SweepLimits, !o.more)
+	return p.Tick()
+}
+
+// Done implements plan.Op.
+func (o *limitOp) Done(*plan.Planner) {
+	if o.more {
+		o.st.e.yield(&limitOp{st: o.st, at: o.next})
 	}
 }
+
+// Fail implements plan.Op.
+func (o *limitOp) Fail(bool) {}

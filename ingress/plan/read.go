@@ -258,6 +258,37 @@ func (s *Stream) NthFromEnd(filter string, keep uint64) uint64 {
 	return seq
 }
 
+// SubjectsAbove returns subjects after a cursor with more than n planned messages,
+// looking at up to rows of them; next is the cursor to go on from, and end says that
+// there is nothing beyond it.
+func (s *Stream) SubjectsAbove(n uint64, after string, rows int) (over []string, next string, end bool) {
+	next, end = after, true
+	err := s.p.store.Subjects(s.ID, "", after, func(subject string, _ record.SubjectStat) bool {
+		if rows == 0 {
+			end = false
+			return false
+		}
+		rows--
+		next = subject
+		if s.SubjectStat(subject).Count > n {
+			over = append(over, subject)
+		}
+		return true
+	})
+	if err != nil {
+		s.p.Fatal(err)
+	}
+	if end { // those that are not stored yet
+		s.subjects.All(func(subject string, st record.SubjectStat) bool {
+			if st.Count > n && !slices.Contains(over, subject) {
+				over = append(over, subject)
+			}
+			return true
+		})
+	}
+	return over, next, end
+}
+
 // AppliedLastOf returns the last applied sequence at or below upTo that holds a
 // message of exactly this subject.
 func (s *Stream) AppliedLastOf(subject string, upTo uint64) (uint64, bool) {

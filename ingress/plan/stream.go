@@ -399,7 +399,7 @@ func (s *Stream) PurgeAll() uint64 {
 	n := s.state.Messages
 	s.p.touch(s)
 	if n > 0 {
-		s.p.b.Sweep(&command.SweepStep{Stream: s.ID, Kind: SweepDead})
+		s.MarkSweep(SweepDead, false)
 		s.deadTick = s.p.tick
 	}
 	s.state.FirstSeq, s.state.FirstTime = s.state.LastSeq+1, 0

@@ -5,8 +5,19 @@ import (
 	"github.com/holdfast-mq/holdfast/storage/record"
 )
 
-// SweepDead is the kind of the sweep that removes rows which a purge left dead.
-const SweepDead = 1
+// Kinds of sweeps.
+const (
+	// SweepDead removes rows which a purge left dead.
+	SweepDead uint8 = 1
+	// SweepLimits removes the messages that lowered limits do not allow.
+	SweepLimits uint8 = 2
+)
+
+// MarkSweep plans the row that stands for long work that is not done, or its removal.
+func (s *Stream) MarkSweep(kind uint8, done bool) { //nolint:revive // flag-parameter: as the row has it
+	s.p.touch(s)
+	s.p.b.Sweep(&command.SweepStep{Stream: s.ID, Kind: kind, Done: done})
+}
 
 // SweepCursor is how far a sweep has come: subjects up to After are done, and the
 // rows of Subject below Seq.
@@ -66,6 +77,6 @@ func (s *Stream) Sweep(at SweepCursor, limit int) (next SweepCursor, more bool) 
 		s.p.Fatal(err)
 	}
 	done := !more && !s.dead && s.deadTick == 0 // not while another purge waits to be swept
-	s.p.b.Sweep(&command.SweepStep{Stream: s.ID, Kind: SweepDead, Done: done})
+	s.MarkSweep(SweepDead, done)
 	return next, more
 }
