@@ -251,7 +251,11 @@ func (c *localCmd) Run(env *environment) (err error) {
 			env.say("Stopping …")
 			return nil
 		case n := <-ended:
-			env.say("%s has ended (%v); its log is %s", n.id, n.now.Load().err, n.logFile())
+			how := "stopped in order"
+			if err := n.now.Load().err; err != nil {
+				how = err.Error()
+			}
+			env.say("%s has ended: %s; its log is %s", n.id, how, n.logFile())
 		}
 	}
 }
