@@ -38,6 +38,13 @@ const (
 	// stuckTransfer, in election timeouts, is how long transfers may refuse everything
 	// before the Raft instance is created anew.
 	stuckTransfer = 3
+	// stuckWrite is how long a write of the log may hang before the process must stop:
+	// the transport gave up the leadership long before.
+	stuckWrite = 30 * time.Second
+	// fewGroups is up to how many event groups an idle leader tells its commit index
+	// as often as LAN says; idleCommit is how often with more.
+	fewGroups  = 4
+	idleCommit = 500 * time.Millisecond
 	// noRaftSnapshots keeps Raft from snapshotting by its own rules (entry counts).
 	noRaftSnapshots = time.Hour
 )

@@ -202,12 +202,15 @@ func (g *Group) replace(ctx context.Context) error {
 	return g.create(ctx)
 }
 
-// look catches what no event tells: the voters after a truncation, a lease that a
-// failed transfer left void.
+// look catches what no event tells: a disk that hangs, the voters after a truncation,
+// a lease that a failed transfer left void.
 func (g *Group) look() {
 	in := g.inst.Load()
 	if in == nil {
 		return
+	}
+	if since, writing := g.logs.log.InFlightSince(); writing && time.Since(since) > stuckWrite {
+		g.fatal(fmt.Errorf("group %d: a write of the log hangs for more than %v", g.id, stuckWrite))
 	}
 	g.setVoters(in.trans, in.raft.GetConfiguration().Configuration())
 	lease := in.trans.Lease()

@@ -74,6 +74,9 @@ func (c *Config) defaults() error {
 	}
 	if c.Timeouts == (Timeouts{}) {
 		c.Timeouts = LAN()
+		if c.Groups > fewGroups {
+			c.Timeouts.Commit = idleCommit
+		}
 	}
 	if c.Retention == (Retention{}) {
 		c.Retention = DefaultRetention()
@@ -325,6 +328,7 @@ func (g *Group) bootstrap(c raft.Configuration) error {
 	if err := f.Error(); err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
 		return err
 	}
+	in.hurry()
 	return nil
 }
 

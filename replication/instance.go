@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,6 +59,8 @@ func (g *Group) start(ctx context.Context) (*instance, error) {
 	in.collect = newCollector(in.answered)
 	ctx, in.cancel = context.WithCancel(ctx)
 	in.routines.Go(func() { in.watchLeadership(ctx) })
+	in.routines.Go(func() { in.watchLeaders(ctx) })
+	in.hurry()
 	return in, nil
 }
 
@@ -154,6 +157,28 @@ func (in *instance) answered(err error) {
 	if stuck > stuckTransfer*in.g.cfg.Timeouts.Election {
 		in.g.recreate("a leadership transfer does not end")
 	}
+}
+
+// hurry lets the only voter of a group elect itself at once, instead of waiting one
+// or two heartbeat timeouts for a leader that cannot be: a follower that is given a
+// shorter heartbeat timeout looks whether to campaign at that moment.
+func (in *instance) hurry() {
+	servers := in.raft.GetConfiguration().Configuration().Servers
+	only := func(s raft.Server) bool {
+		return (s.ID == raft.ServerID(in.g.server)) == (s.Suffrage == raft.Voter)
+	}
+	if len(servers) == 0 || in.leads() || !all(servers, only) {
+		return
+	}
+	r := in.raft.ReloadableConfig()
+	r.HeartbeatTimeout--
+	if err := in.raft.ReloadConfig(r); err != nil {
+		in.g.log.Debug("the only voter waits for its election", zap.Error(err))
+	}
+}
+
+func all[T any](list []T, f func(T) bool) bool {
+	return !slices.ContainsFunc(list, func(v T) bool { return !f(v) })
 }
 
 // leads says that Raft leads, whether or not the term is served yet.

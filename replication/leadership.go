@@ -44,6 +44,25 @@ func (in *instance) watchLeadership(ctx context.Context) {
 	}
 }
 
+// watchLeaders tells whoever watches the group that another leader is known, or none.
+func (in *instance) watchLeaders(ctx context.Context) {
+	seen := make(chan raft.Observation, notifyBuffer)
+	o := raft.NewObserver(seen, false, func(o *raft.Observation) bool {
+		_, leader := o.Data.(raft.LeaderObservation)
+		return leader
+	})
+	in.raft.RegisterObserver(o)
+	defer in.raft.DeregisterObserver(o)
+	for {
+		select {
+		case <-seen:
+			in.g.changed()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // end makes the term's Check, Propose and Barrier fail from now on, and its context end.
 func (t *Term) end() {
 	t.ended.Store(true)

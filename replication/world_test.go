@@ -43,6 +43,7 @@ type node struct {
 	boot  int // counts starts
 	hook  func(*record.Proposal) bool
 	wall  func() time.Time
+	wrap  func(vfs.FS) vfs.FS // of its disk
 
 	mu struct {
 		lock sync.Mutex
@@ -88,10 +89,17 @@ func testRetention() Retention {
 	}
 }
 
+func (n *node) disk() vfs.FS {
+	if n.wrap == nil {
+		return n.mu.fs
+	}
+	return n.wrap(n.mu.fs)
+}
+
 func (n *node) config() Config {
 	w := n.w
 	return Config{
-		NodeID: n.name, Dir: "data", FS: n.mu.fs, Groups: 1, Timeouts: Local(),
+		NodeID: n.name, Dir: "data", FS: n.disk(), Groups: 1, Timeouts: Local(),
 		Retention: testRetention(), MetaRetention: testRetention(),
 		Log:             seglog.Config{SegmentSize: 64 << 10, SyncPrepare: true, Recycle: 1},
 		Store:           storage.Config{MemTableSize: 64 << 10},
