@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -120,10 +121,19 @@ func revision(ctx context.Context, root string) string {
 
 // command is what repeats the run.
 func command(c *Config) string {
+	var args []string
+	if !slices.Equal(c.Nodes, sizes()) {
+		args = append(args, "--nodes="+strings.Trim(strings.ReplaceAll(fmt.Sprint(c.Nodes), " ", ","), "[]"))
+	}
+	if len(c.Work) > 0 {
+		args = append(args, "--work="+strings.Join(c.Work, ","))
+	}
+	for _, a := range c.HoldfastArgs {
+		args = append(args, "--holdfast-arg="+a)
+	}
 	s := fmt.Sprintf("make bench-compare ROUNDS=%d SCALE=%g", c.Rounds, c.Scale)
-	if len(c.HoldfastArgs) > 0 {
-		const flag = "--holdfast-arg="
-		s += ` ARGS="` + flag + strings.Join(c.HoldfastArgs, " "+flag) + `"`
+	if len(args) > 0 {
+		s += ` ARGS="` + strings.Join(args, " ") + `"`
 	}
 	return s
 }

@@ -26,7 +26,7 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("--duration is %v: want more than 0", c.Duration)
 	}
 	for i, n := range c.Nodes {
-		if n != 1 && n != 3 || slices.Contains(c.Nodes[:i], n) {
+		if !slices.Contains(sizes(), n) || slices.Contains(c.Nodes[:i], n) {
 			return fmt.Errorf("--nodes has %d: want 1, 3 or both, each once", n)
 		}
 	}
@@ -41,6 +41,9 @@ func (c *Config) Validate() error {
 	}
 	return nil
 }
+
+// sizes are the sizes of systems that can be compared, in nodes: the default of Nodes.
+func sizes() []int { return []int{1, 3} }
 
 // target is how long a measurement should take.
 func (c *Config) target() time.Duration {

@@ -6,7 +6,7 @@ import "time"
 type Config struct {
 	Rounds   int           `default:"3" env:"ROUNDS" help:"Rounds; every value is a median over them."`
 	Scale    float64       `default:"1" env:"SCALE" help:"Factor on the length of every measurement."`
-	Duration time.Duration `default:"3s" help:"Length of a measurement at scale 1."`
+	Duration time.Duration `default:"2500ms" help:"Length of a measurement at scale 1."`
 	Nodes    []int         `default:"1,3" help:"Sizes of the systems: 1, 3 or both."`
 	Work     []string      `placeholder:"NAME,…" help:"Only these works (default: all)."`
 

@@ -96,7 +96,10 @@ func (l *launcher) launch(ctx context.Context, k kind, nodes int, dir string) (*
 	if err != nil {
 		err = fmt.Errorf("start of %s with %d nodes: %w", k, nodes, err)
 		if s != nil {
-			err = errors.Join(err, errors.New(s.logs()), s.stop())
+			if !errors.Is(err, context.Canceled) {
+				err = fmt.Errorf("%w\n%s", err, s.logs())
+			}
+			err = errors.Join(err, s.stop())
 		}
 		return nil, err
 	}

@@ -81,16 +81,21 @@ func TestConfig(t *testing.T) {
 	if diff := cmp.Diff([]string{"sync-1", "workq"}, names); diff != "" {
 		t.Errorf("works (-want +got):\n%s", diff)
 	}
-	if c.target() != 1500*time.Millisecond || c.Rounds != 3 || !cmp.Equal(c.Nodes, []int{1, 3}) {
-		t.Errorf("target %v, rounds %d, nodes %v; want 1.5s, 3, [1 3]", c.target(), c.Rounds, c.Nodes)
+	if c.target() != 1250*time.Millisecond || c.Rounds != 3 || !cmp.Equal(c.Nodes, []int{1, 3}) {
+		t.Errorf("target %v, rounds %d, nodes %v; want 1.25s, 3, [1 3]", c.target(), c.Rounds, c.Nodes)
 	}
 	const want = `make bench-compare ROUNDS=3 SCALE=0.5 ` +
-		`ARGS="--holdfast-arg=--profile=fast --holdfast-arg=--groups=2"`
+		`ARGS="--work=workq,sync-1 --holdfast-arg=--profile=fast --holdfast-arg=--groups=2"`
 	if got := command(c); got != want {
 		t.Errorf("command %q, want %q", got, want)
 	}
-	if _, err := parse(t, "--rounds=100", "--scale=100", "--nodes=3,1"); err != nil {
-		t.Error(err)
+	for _, tt := range []struct{ args, want string }{
+		{"", "make bench-compare ROUNDS=3 SCALE=1"},
+		{"--rounds=100 --scale=100 --nodes=3,1", `make bench-compare ROUNDS=100 SCALE=100 ARGS="--nodes=3,1"`},
+	} {
+		if c, err := parse(t, strings.Fields(tt.args)...); err != nil || command(c) != tt.want {
+			t.Errorf("%q: %v, %q; want %q", tt.args, err, command(c), tt.want)
+		}
 	}
 	for arg, want := range map[string]string{
 		"--rounds=0":    "--rounds is 0: want 1 to 100",
