@@ -30,6 +30,9 @@ func (r rows) Stream(id record.StreamID) ([]byte, error) {
 	return row.Description, err
 }
 
+// Dedup implements plan.Index.
+//
+//nolint:revive // the fourth result is the error.
 func (r rows) Dedup(id record.StreamID, msgID string) (seq uint64, at int64, ok bool, err error) {
 	row, ok, err := r.Store.Dedup(id, msgID)
 	return row.Seq, row.Time, ok, err
@@ -67,16 +70,14 @@ type meta struct {
 	host *replication.Host
 	log  *zap.Logger
 
-	mu struct {
-		sync.Mutex
-		next chan struct{} // closed at the next change
-	}
+	mu   sync.Mutex
+	next chan struct{} // closed at the next change; guarded by mu
 }
 
 // newMeta starts to watch group 0 until ctx ends.
 func newMeta(ctx context.Context, wg *sync.WaitGroup, host *replication.Host, log *zap.Logger) *meta {
 	m := &meta{host: host, log: log}
-	m.mu.next = make(chan struct{})
+	m.next = make(chan struct{})
 	changes, stop := host.Meta().Watch()
 	wg.Go(func() {
 		defer stop()
@@ -87,8 +88,8 @@ func newMeta(ctx context.Context, wg *sync.WaitGroup, host *replication.Host, lo
 			case <-changes:
 			}
 			m.mu.Lock()
-			close(m.mu.next)
-			m.mu.next = make(chan struct{})
+			close(m.next)
+			m.next = make(chan struct{})
 			m.mu.Unlock()
 		}
 	})
@@ -99,7 +100,7 @@ func newMeta(ctx context.Context, wg *sync.WaitGroup, host *replication.Host, lo
 func (m *meta) Changed() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.mu.next
+	return m.next
 }
 
 // Get implements ingress.Meta.
@@ -158,7 +159,7 @@ func (h natsHub) Accounts() []ingress.Account {
 const connectTimeout = 10 * time.Second
 
 // Conn implements ingress.Hub.
-func (h natsHub) Conn(account string) (ingress.Conn, error) {
+func (h natsHub) Conn(account string) (ingress.Conn, error) { //nolint:ireturn // as the port wants it
 	access, err := h.hub.Client(account)
 	if err != nil {
 		return nil, err
@@ -185,7 +186,7 @@ func (c clientConn) Subscribe(subject string, f func(*ingress.Msg)) (func(), err
 }
 
 // Link implements ingress.Hub.
-func (h natsHub) Link(account string) (ingress.Link, error) {
+func (h natsHub) Link(account string) (ingress.Link, error) { //nolint:ireturn // as the port wants it
 	access, err := h.hub.Leaf(account)
 	if err != nil {
 		return nil, err
@@ -221,12 +222,12 @@ func (l *leafLink) Send(subject, reply string, header, body []byte) error {
 
 // Interest implements ingress.Link.
 func (l *leafLink) Interest(subject string, since time.Time) bool {
-	return l.Link.InterestYoung(subject, since)
+	return l.InterestYoung(subject, since)
 }
 
 // Down implements ingress.Link.
 func (l *leafLink) Down() (time.Time, bool) {
-	st := l.Link.Status()
+	st := l.Status()
 	return st.Since, !st.Up
 }
 

@@ -199,7 +199,7 @@ func (n *Node) gather() []membership.Node {
 // leaving says whether the present incarnation of a node is to leave.
 func (n *Node) leaving(id string) (record.MetaRow, bool) {
 	row, ok := n.meta.Get(leavePrefix + id)
-	return row, ok && (string(row.Value) == "" || string(row.Value) == n.replica(id, replication.Metadata))
+	return row, ok && (len(row.Value) == 0 || string(row.Value) == n.replica(id, replication.Metadata))
 }
 
 // replica returns the replica that a node has now in a group, "" if nobody knows.

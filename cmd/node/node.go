@@ -98,7 +98,7 @@ func (n *Node) startGroups(context.Context) error {
 }
 
 // handler leads a group through ingress.
-func (n *Node) handler(group uint32) replication.Handler {
+func (n *Node) handler(group uint32) replication.Handler { //nolint:ireturn // as the port wants it
 	if group == replication.Metadata {
 		return nil
 	}
@@ -197,7 +197,8 @@ func (n *Node) cluster(group uint32) *jsapi.ClusterInfo {
 			continue
 		}
 		p := progress[m.Server]
-		peer := jsapi.PeerInfo{Name: m.Node, Peer: m.Node, Active: max(p.Contact, 0), Lag: st.LastLog - min(p.Match, st.LastLog)}
+		peer := jsapi.PeerInfo{Name: m.Node, Peer: m.Node, Active: max(p.Contact, 0)}
+		peer.Lag = st.LastLog - min(p.Match, st.LastLog)
 		peer.Current = peer.Lag == 0
 		info.Replicas = append(info.Replicas, peer)
 	}

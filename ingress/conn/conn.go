@@ -62,8 +62,8 @@ type Conn struct {
 	subsMu sync.RWMutex
 	subs   map[uint64]*subscription
 
-	mu struct {
-		sync.Mutex
+	mu sync.Mutex
+	st struct { // guarded by mu, but for wake
 		out     []byte // queued for writing
 		wake    chan struct{}
 		up      bool
@@ -96,8 +96,8 @@ func Open(ctx context.Context, cfg Config) (*Conn, error) {
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := &Conn{cfg: cfg, cancel: cancel, done: make(chan struct{}), subs: make(map[uint64]*subscription)}
-	c.mu.wake = make(chan struct{}, 1)
-	c.mu.down = time.Now()
+	c.st.wake = make(chan struct{}, 1)
+	c.st.down = time.Now()
 	first := make(chan error, 1)
 	go c.run(run, first)
 	select {
@@ -116,7 +116,7 @@ func Open(ctx context.Context, cfg Config) (*Conn, error) {
 // Close ends the connection and waits for its goroutines.
 func (c *Conn) Close() {
 	c.mu.Lock()
-	c.mu.closed = true
+	c.st.closed = true
 	c.mu.Unlock()
 	c.cancel()
 	<-c.done
@@ -126,7 +126,7 @@ func (c *Conn) Close() {
 func (c *Conn) Down() (since time.Time, down bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.mu.down, !c.mu.up
+	return c.st.down, !c.st.up
 }
 
 // run connects again and again. first hears of the first try that the server
@@ -138,8 +138,7 @@ func (c *Conn) run(ctx context.Context, first chan<- error) {
 		if ctx.Err() != nil {
 			return
 		}
-		var refused *refusedError
-		if errors.As(err, &refused) {
+		if _, refused := errors.AsType[*refusedError](err); refused {
 			select {
 			case first <- err:
 			default:
@@ -170,7 +169,7 @@ func (c *Conn) session(ctx context.Context, first chan<- error) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
 	defer stop()
-	defer nc.Close()
+	defer func() { _ = nc.Close() }()
 	if err := nc.SetDeadline(time.Now().Add(c.cfg.Timeout)); err != nil {
 		return err
 	}
@@ -232,7 +231,7 @@ func (c *Conn) handshake(nc net.Conn, r *bufio.Reader) error {
 	if err := c.info(args); err != nil {
 		return err
 	}
-	hello, err := json.Marshal(connectInfo{
+	hello, err := json.Marshal(connectInfo{ //nolint:gosec // the password is what a CONNECT is for
 		User: c.cfg.User, Password: c.cfg.Password, Token: c.cfg.Token, Name: c.cfg.Name,
 		Lang: "go", Version: "1", Protocol: 1, Headers: true, NoResponders: true, Echo: true,
 	})
@@ -273,7 +272,7 @@ func (c *Conn) info(args []byte) error {
 	}
 	c.mu.Lock()
 	if in.MaxPayload > 0 {
-		c.mu.max = in.MaxPayload
+		c.st.max = in.MaxPayload
 	}
 	c.mu.Unlock()
 	return nil
@@ -287,8 +286,8 @@ func (c *Conn) begin() {
 		out = appendSub(out, s.subject, sid)
 	}
 	c.mu.Lock()
-	c.mu.out = append(c.mu.out[:0], out...)
-	c.mu.up = true
+	c.st.out = append(c.st.out[:0], out...)
+	c.st.up = true
 	c.mu.Unlock()
 	c.subsMu.RUnlock()
 	c.signal()
@@ -296,9 +295,9 @@ func (c *Conn) begin() {
 
 func (c *Conn) end(err error) {
 	c.mu.Lock()
-	c.mu.up, c.mu.down = false, time.Now()
-	pongs := c.mu.pongs
-	c.mu.pongs = nil
+	c.st.up, c.st.down = false, time.Now()
+	pongs := c.st.pongs
+	c.st.pongs = nil
 	c.mu.Unlock()
 	for _, p := range pongs {
 		p <- fmt.Errorf("%w: %w", ErrDown, err)
@@ -307,7 +306,7 @@ func (c *Conn) end(err error) {
 
 func (c *Conn) signal() {
 	select {
-	case c.mu.wake <- struct{}{}:
+	case c.st.wake <- struct{}{}:
 	default:
 	}
 }
@@ -319,11 +318,11 @@ func (c *Conn) write(nc net.Conn, over <-chan struct{}) error {
 		select {
 		case <-over:
 			return nil
-		case <-c.mu.wake:
+		case <-c.st.wake:
 		}
 		for {
 			c.mu.Lock()
-			buf, c.mu.out = c.mu.out, buf[:0]
+			buf, c.st.out = c.st.out, buf[:0]
 			c.mu.Unlock()
 			if len(buf) == 0 {
 				break
@@ -341,14 +340,14 @@ func (c *Conn) queue(f func(out []byte) []byte) error {
 	defer c.signal()
 	defer c.mu.Unlock()
 	switch {
-	case c.mu.closed:
+	case c.st.closed:
 		return ErrClosed
-	case !c.mu.up:
+	case !c.st.up:
 		return ErrDown
-	case len(c.mu.out) > c.cfg.MaxPending:
-		return fmt.Errorf("%w: %d bytes wait to be written", ErrDown, len(c.mu.out))
+	case len(c.st.out) > c.cfg.MaxPending:
+		return fmt.Errorf("%w: %d bytes wait to be written", ErrDown, len(c.st.out))
 	}
-	c.mu.out = f(c.mu.out)
+	c.st.out = f(c.st.out)
 	return nil
 }
 
@@ -369,8 +368,8 @@ func (c *Conn) Subscribe(subject string, h Handler) (cancel func(), err error) {
 	c.subsMu.Lock()
 	defer c.subsMu.Unlock()
 	c.mu.Lock()
-	c.mu.nextSID++
-	sid, closed := c.mu.nextSID, c.mu.closed
+	c.st.nextSID++
+	sid, closed := c.st.nextSID, c.st.closed
 	c.mu.Unlock()
 	if closed {
 		return nil, ErrClosed
@@ -399,7 +398,7 @@ func (c *Conn) unsubscribe(sid uint64) {
 func (c *Conn) Flush(ctx context.Context) error {
 	pong := make(chan error, 1)
 	err := c.queue(func(out []byte) []byte {
-		c.mu.pongs = append(c.mu.pongs, pong)
+		c.st.pongs = append(c.st.pongs, pong)
 		return append(out, "PING\r\n"...)
 	})
 	if err != nil {
@@ -419,7 +418,7 @@ func (c *Conn) Publish(subject, reply string, header, body []byte) error {
 		return fmt.Errorf("%w: %q", ErrSubject, subject)
 	}
 	c.mu.Lock()
-	limit := c.mu.max
+	limit := c.st.max
 	c.mu.Unlock()
 	if size := len(header) + len(body); limit > 0 && size > limit {
 		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, size, limit)

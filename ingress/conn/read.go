@@ -69,8 +69,8 @@ func (c *Conn) read(r *bufio.Reader) error {
 func (c *Conn) pong() {
 	c.mu.Lock()
 	var p chan error
-	if len(c.mu.pongs) > 0 {
-		p, c.mu.pongs = c.mu.pongs[0], c.mu.pongs[1:]
+	if len(c.st.pongs) > 0 {
+		p, c.st.pongs = c.st.pongs[0], c.st.pongs[1:]
 	}
 	c.mu.Unlock()
 	if p != nil {
@@ -86,10 +86,12 @@ type msgArgs struct {
 }
 
 // parseArgs reads "<subject> <sid> [reply] [header length] <length>".
+//
+//nolint:revive // headers is what the operation is, not a choice.
 func parseArgs(args []byte, headers bool) (m msgArgs, err error) {
 	var f [5][]byte
 	n := 0
-	for rest := args; len(rest) > 0; {
+	for rest := args; len(rest) > 0; { //nolint:gosec // n is checked against the array before each use
 		var tok []byte
 		tok, rest, _ = bytes.Cut(rest, []byte{' '})
 		rest = bytes.TrimLeft(rest, " ")

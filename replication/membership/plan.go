@@ -82,46 +82,22 @@ func (s Settings) stable(n *Node) time.Duration {
 // odd returns the largest odd number up to n, at least 1.
 func odd(n int) int { return max(1, n-(n+1)%2) }
 
+// sorted are the nodes by what may become of them.
+type sorted struct {
+	keep    []string // voters that are alive, or missed for a moment only
+	lost    []string // voters that are gone for longer
+	spare   []string // others that may become voters, by id
+	healthy int
+}
+
 // Plan returns who is to be in the groups from now on.
 func Plan(s Settings, before Desired, nodes []Node) Desired {
-	byID := make(map[string]*Node, len(nodes))
-	for i := range nodes {
-		byID[nodes[i].ID] = &nodes[i]
-	}
-	var keep, spare, rest []string
-	gone := 0 // voters that are lost, or leave
-	for _, id := range before.Voters {
-		n := byID[id]
-		switch {
-		case n != nil && n.Leaving:
-			gone++
-		case n == nil || !n.Alive && n.For >= s.ReapAfter:
-			gone++
-			rest = append(rest, id)
-		default:
-			keep = append(keep, id) // alive, or missed for a moment only
-		}
-	}
-	healthy := 0
-	for i := range nodes {
-		n := &nodes[i]
-		if n.Alive && !n.Leaving {
-			healthy++
-		}
-		if slices.Contains(before.Voters, n.ID) || n.Leaving {
-			continue
-		}
-		if n.Alive && !n.Draining && n.For >= s.stable(n) {
-			spare = append(spare, n.ID)
-		}
-	}
-	slices.Sort(spare)
-	voters := choose(s, before, keep, spare, rest, healthy)
-	out := Desired{Voters: voters, Floor: before.Floor}
+	sort := s.sort(before, nodes)
+	out := Desired{Voters: s.choose(before, &sort), Floor: before.Floor}
 	for i := range nodes {
 		n := &nodes[i]
 		follows := n.Alive || before.has(n.ID) && n.For < s.ReapAfter
-		if follows && !n.Leaving && !slices.Contains(voters, n.ID) {
+		if follows && !n.Leaving && !slices.Contains(out.Voters, n.ID) {
 			out.Followers = append(out.Followers, n.ID)
 		}
 	}
@@ -130,32 +106,60 @@ func Plan(s Settings, before Desired, nodes []Node) Desired {
 	return out
 }
 
+func (s Settings) sort(before Desired, nodes []Node) sorted {
+	var out sorted
+	byID := make(map[string]*Node, len(nodes))
+	for i := range nodes {
+		n := &nodes[i]
+		byID[n.ID] = n
+		if n.Alive && !n.Leaving {
+			out.healthy++
+		}
+		if s.mayVote(n) && !slices.Contains(before.Voters, n.ID) {
+			out.spare = append(out.spare, n.ID)
+		}
+	}
+	slices.Sort(out.spare)
+	for _, id := range before.Voters {
+		switch n := byID[id]; {
+		case n != nil && n.Leaving:
+		case n == nil || !n.Alive && n.For >= s.ReapAfter:
+			out.lost = append(out.lost, id)
+		default:
+			out.keep = append(out.keep, id)
+		}
+	}
+	return out
+}
+
+// mayVote says whether a node may become a voter.
+func (s Settings) mayVote(n *Node) bool {
+	return n.Alive && !n.Leaving && !n.Draining && n.For >= s.stable(n)
+}
+
 // choose picks the voters: those to keep, then spares, then, rather than fall
 // below the floor, those that are lost.
-func choose(s Settings, before Desired, keep, spare, lost []string, healthy int) []string {
-	floor := s.MinVoters
-	if before.Floor > 0 {
-		floor = before.Floor
-	}
-	target := min(odd(min(s.MaxVoters, healthy)), s.MaxVoters)
-	voters := slices.Clone(keep)
-	if len(voters) > target && before.Floor > 0 && before.Floor < len(voters) {
+func (s Settings) choose(before Desired, nodes *sorted) []string {
+	floor := cmp.Or(before.Floor, s.MinVoters)
+	target := odd(min(s.MaxVoters, nodes.healthy))
+	voters := slices.Clone(nodes.keep)
+	if before.Floor > 0 && len(voters) > max(target, before.Floor) {
 		voters = voters[:max(target, before.Floor)]
 	}
-	for _, id := range spare {
+	for _, id := range nodes.spare {
 		if len(voters) >= target {
 			break
 		}
 		voters = append(voters, id)
 	}
 	// The floor counts what the cluster had: one that never had three does not need three.
-	for _, id := range lost {
+	for _, id := range nodes.lost {
 		if len(voters) >= min(floor, len(before.Voters)) {
 			break
 		}
 		voters = append(voters, id)
 	}
-	if len(voters)%2 == 0 && len(voters) > floor && len(voters) > len(keep) {
+	if len(voters)%2 == 0 && len(voters) > floor && len(voters) > len(nodes.keep) {
 		voters = voters[:len(voters)-1] // an even number tolerates no more than the odd one below it
 	}
 	return voters

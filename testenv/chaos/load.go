@@ -36,8 +36,8 @@ type published struct {
 type Load struct {
 	urls string
 
-	mu struct {
-		sync.Mutex
+	mu  sync.Mutex
+	saw struct { // guarded by mu
 		all, work []*published
 		confirmed map[string]time.Time // work id → when its ack was confirmed
 		seen      map[string]int       // work id → deliveries
@@ -51,7 +51,7 @@ type Load struct {
 // NewLoad creates the streams. urls are the client URLs of all nodes.
 func NewLoad(ctx context.Context, urls string) (*Load, error) {
 	l := &Load{urls: urls}
-	l.mu.confirmed, l.mu.seen = make(map[string]time.Time), make(map[string]int)
+	l.saw.confirmed, l.saw.seen = make(map[string]time.Time), make(map[string]int)
 	nc, js, err := l.connect("setup")
 	if err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func (l *Load) Acked() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0
-	for _, list := range [][]*published{l.mu.all, l.mu.work} {
+	for _, list := range [][]*published{l.saw.all, l.saw.work} {
 		for _, p := range list {
 			if p.acked && p.level == "quorum" {
 				n++
@@ -131,14 +131,16 @@ func (l *Load) Acked() int {
 func (l *Load) publish(ctx context.Context, js jetstream.JetStream, level string, publisher int) {
 	for n := 0; ctx.Err() == nil; n++ {
 		id := fmt.Sprintf("%s-%d-%d", level, publisher, n)
-		l.send(ctx, js, &l.mu.all, &published{id: "a" + id, level: level}, fmt.Sprintf("all.%s.%d", level, publisher))
-		l.send(ctx, js, &l.mu.work, &published{id: "w" + id, level: level}, fmt.Sprintf("work.%s.%d", level, publisher))
+		l.send(ctx, js, &l.saw.all, &published{id: "a" + id, level: level}, fmt.Sprintf("all.%s.%d", level, publisher))
+		l.send(ctx, js, &l.saw.work, &published{id: "w" + id, level: level}, fmt.Sprintf("work.%s.%d", level, publisher))
 	}
 }
 
 // send publishes one message until it is acked. One at level none has no second try:
 // its sender does not want to know.
-func (l *Load) send(ctx context.Context, js jetstream.JetStream, list *[]*published, p *published, subject string) {
+func (l *Load) send(
+	ctx context.Context, js jetstream.JetStream, list *[]*published, p *published, subject string,
+) {
 	l.mu.Lock()
 	*list = append(*list, p)
 	l.mu.Unlock()
@@ -154,7 +156,7 @@ func (l *Load) send(ctx context.Context, js jetstream.JetStream, list *[]*publis
 		if err == nil {
 			p.acked, p.seq = true, ack.Sequence
 		} else {
-			l.mu.errors++
+			l.saw.errors++
 		}
 		l.mu.Unlock()
 		if err == nil || p.level == "none" {
@@ -180,21 +182,19 @@ func (l *Load) work(ctx context.Context, js jetstream.JetStream) {
 	}
 }
 
-// fetch takes a batch of work and confirms it; it returns how many came.
-func (l *Load) fetch(ctx context.Context, js jetstream.JetStream, batch int, wait time.Duration) int {
+// fetch takes a batch of work and confirms it.
+func (l *Load) fetch(ctx context.Context, js jetstream.JetStream, batch int, wait time.Duration) {
 	c, err := js.Consumer(ctx, streamWork, durable)
 	if err != nil {
 		pause(ctx, 50*time.Millisecond)
-		return 0
+		return
 	}
 	b, err := c.Fetch(batch, jetstream.FetchMaxWait(wait))
 	if err != nil {
 		pause(ctx, 50*time.Millisecond)
-		return 0
+		return
 	}
-	n := 0
 	for m := range b.Messages() {
-		n++
 		l.delivered(string(m.Data()))
 		try, cancel := context.WithTimeout(ctx, publishTimeout)
 		err := m.DoubleAck(try)
@@ -206,22 +206,21 @@ func (l *Load) fetch(ctx context.Context, js jetstream.JetStream, batch int, wai
 	if err := b.Error(); err != nil && !errors.Is(err, nats.ErrTimeout) {
 		pause(ctx, 20*time.Millisecond)
 	}
-	return n
 }
 
 func (l *Load) delivered(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mu.seen[id]++
-	if at, ok := l.mu.confirmed[id]; ok && time.Since(at) > Grace {
-		l.mu.afterAck = append(l.mu.afterAck, fmt.Sprintf("%s %v after its ack was confirmed", id, time.Since(at)))
+	l.saw.seen[id]++
+	if at, ok := l.saw.confirmed[id]; ok && time.Since(at) > Grace {
+		l.saw.afterAck = append(l.saw.afterAck, fmt.Sprintf("%s %v after its ack was confirmed", id, time.Since(at)))
 	}
 }
 
 func (l *Load) confirm(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, ok := l.mu.confirmed[id]; !ok {
-		l.mu.confirmed[id] = time.Now()
+	if _, ok := l.saw.confirmed[id]; !ok {
+		l.saw.confirmed[id] = time.Now()
 	}
 }

@@ -81,14 +81,14 @@ func (l *Load) Judge(ctx context.Context) (*Verdict, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	count(v.All, l.mu.all, func(id string) bool { _, ok := read[id]; return ok })
-	count(v.Work, l.mu.work, func(id string) bool { return l.mu.seen[id] > 0 })
-	for _, p := range l.mu.all {
+	count(v.All, l.saw.all, func(id string) bool { _, ok := read[id]; return ok })
+	count(v.Work, l.saw.work, func(id string) bool { return l.saw.seen[id] > 0 })
+	for _, p := range l.saw.all {
 		if seq, ok := read[p.id]; ok && p.acked && p.level == "quorum" && seq != p.seq {
 			v.Changed = append(v.Changed, fmt.Sprintf("%s was acked as %d and is %d", p.id, p.seq, seq))
 		}
 	}
-	v.AfterAck, v.Errors = l.mu.afterAck, l.mu.errors
+	v.AfterAck, v.Errors = l.saw.afterAck, l.saw.errors
 	return v, nil
 }
 
@@ -154,18 +154,9 @@ func (l *Load) readAll(ctx context.Context, js jetstream.JetStream, v *Verdict) 
 			return nil, err
 		}
 		for m := range b.Messages() {
-			meta, err := m.Metadata()
-			if err != nil {
+			if last, err = v.note(m, read, last); err != nil {
 				return nil, err
 			}
-			id, seq := string(m.Data()), meta.Sequence.Stream
-			if seq <= last {
-				v.Reordered = append(v.Reordered, fmt.Sprintf("%d after %d", seq, last))
-			}
-			if at, ok := read[id]; ok {
-				v.Duplicates = append(v.Duplicates, fmt.Sprintf("%s at %d and %d", id, at, seq))
-			}
-			read[id], last = seq, seq
 		}
 		if err := b.Error(); err != nil && !errors.Is(err, nats.ErrTimeout) {
 			return nil, err
@@ -175,4 +166,21 @@ func (l *Load) readAll(ctx context.Context, js jetstream.JetStream, v *Verdict) 
 		}
 	}
 	return read, nil
+}
+
+// note takes in one message read back; it returns its sequence.
+func (v *Verdict) note(m jetstream.Msg, read map[string]uint64, last uint64) (uint64, error) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return last, err
+	}
+	id, seq := string(m.Data()), meta.Sequence.Stream
+	if seq <= last {
+		v.Reordered = append(v.Reordered, fmt.Sprintf("%d after %d", seq, last))
+	}
+	if at, ok := read[id]; ok {
+		v.Duplicates = append(v.Duplicates, fmt.Sprintf("%s at %d and %d", id, at, seq))
+	}
+	read[id] = seq
+	return seq, nil
 }

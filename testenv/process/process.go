@@ -117,7 +117,7 @@ func (n *Node) Start() error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	cmd := exec.Command(n.bin, n.args...) //nolint:noctx // ended by Kill or Stop
 	cmd.Stdout, cmd.Stderr = f, f
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // no orphan outlives the test
@@ -229,7 +229,8 @@ func (n *Node) Raft(ctx context.Context) ([]Status, error) {
 		return nil, err
 	}
 	var out []Status
-	return out, json.Unmarshal(b, &out)
+	err = json.Unmarshal(b, &out)
+	return out, err
 }
 
 func (n *Node) get(ctx context.Context, path string) ([]byte, error) {
@@ -243,7 +244,7 @@ func (n *Node) get(ctx context.Context, path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	b, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s of %s: %s: %s", path, n.ID, resp.Status, b)
