@@ -91,7 +91,8 @@ func TestConfig(t *testing.T) {
 	}
 	for _, tt := range []struct{ args, want string }{
 		{"", "make bench-compare ROUNDS=3 SCALE=1"},
-		{"--rounds=100 --scale=100 --nodes=3,1", `make bench-compare ROUNDS=100 SCALE=100 ARGS="--nodes=3,1"`},
+		{"--scale=100", "make bench-compare ROUNDS=3 SCALE=100"},
+		{"--rounds=100 --scale=9 --nodes=3,1", `make bench-compare ROUNDS=100 SCALE=9 ARGS="--nodes=3,1"`},
 	} {
 		if c, err := parse(t, strings.Fields(tt.args)...); err != nil || command(c) != tt.want {
 			t.Errorf("%q: %v, %q; want %q", tt.args, err, command(c), tt.want)
