@@ -87,7 +87,7 @@ func (l *limbo) next(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.waiting) == 0 {
-		return l.after
+		return time.Hour
 	}
 	return max(l.waiting[0].at.Add(l.after).Sub(now), 0)
 }
