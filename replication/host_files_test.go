@@ -3,6 +3,7 @@ package replication
 import (
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -66,6 +67,13 @@ func TestConfigRefuses(t *testing.T) {
 	for name, timeouts := range map[string]Timeouts{"LAN": LAN(), "Fast": Fast(), "Local": Local()} {
 		if err := timeouts.validate(); err != nil {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for groups, want := range map[int]time.Duration{fewGroups: LAN().Commit, fewGroups + 1: idleCommit} {
+		c := good()
+		c.Groups = groups
+		if err := c.defaults(); err != nil || c.Timeouts.Commit != want {
+			t.Errorf("%d groups: commit timeout %v, %v, want %v", groups, c.Timeouts.Commit, err, want)
 		}
 	}
 	c := good()
@@ -282,16 +290,16 @@ func TestClockOfAGroup(t *testing.T) {
 func TestLeaderWithAWrongWallClockYields(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		t := w.t
-		var off time.Duration
+		var off atomic.Int64
 		bad := w.nodes[0]
-		bad.wall = func() time.Time { return time.Now().Add(off) }
+		bad.wall = func() time.Time { return time.Now().Add(time.Duration(off.Load())) }
 		w.found()
 		w.put("one")
 		w.eventually("the node to lead", func() bool {
 			leader := w.leader()
 			return leader == bad || leader.group().Transfer(t.Context(), bad.name) != nil || w.leader() == bad
 		})
-		off = time.Hour
+		off.Store(int64(time.Hour))
 		w.pause(2 * clockYield)
 		if w.leader() == bad {
 			t.Error("a node whose wall clock is an hour off still leads")

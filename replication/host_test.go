@@ -98,7 +98,8 @@ func TestDiskThatHangs(t *testing.T) {
 		wantErr(t, "its proposal", <-doubt, record.ErrUnknownOutcome)
 		w.pause(time.Second)
 		for len(old.fatal) > 0 { // it was told again and again
-			_ = <-old.fatal
+			err := <-old.fatal
+			t.Log(err)
 		}
 	})
 }
