@@ -58,6 +58,7 @@ type Conn struct {
 	cfg    Config
 	cancel context.CancelFunc
 	done   chan struct{}
+	last   error // of the last try to connect; written by run, read when it has ended
 
 	subsMu sync.RWMutex
 	subs   map[uint64]*subscription
@@ -109,6 +110,9 @@ func Open(ctx context.Context, cfg Config) (*Conn, error) {
 		return c, nil
 	case <-ctx.Done():
 		c.Close()
+		if c.last != nil {
+			return nil, fmt.Errorf("%w: %w", ctx.Err(), c.last)
+		}
 		return nil, ctx.Err()
 	}
 }
@@ -138,6 +142,7 @@ func (c *Conn) run(ctx context.Context, first chan<- error) {
 		if ctx.Err() != nil {
 			return
 		}
+		c.last = err
 		if _, refused := errors.AsType[*refusedError](err); refused {
 			select {
 			case first <- err:
