@@ -1,6 +1,9 @@
 package publish
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/holdfast-mq/holdfast/ingress/jsapi"
 	"github.com/holdfast-mq/holdfast/ingress/plan"
 	"github.com/holdfast-mq/holdfast/replication/command"
@@ -163,8 +166,9 @@ func (o *Op) checkLate(s *plan.Stream) *jsapi.Error {
 		if !cfg.AllowRollup || cfg.DenyPurge {
 			return jsapi.NewError(jsapi.CodeStreamRollupFailed, "rollup not permitted")
 		}
-		if kind, ok := o.h.RollupKind(); !ok {
-			return jsapi.NewError(jsapi.CodeStreamRollupFailed, `rollup value invalid: "`+kind+`"`)
+		if _, ok := o.h.RollupKind(); !ok {
+			value := strings.ToLower(string(o.h.Rollup))
+			return jsapi.NewError(jsapi.CodeStreamRollupFailed, fmt.Sprintf("rollup value invalid: %q", value))
 		}
 	}
 	if _, err := jsapi.ParseTTL(o.h.TTL); err != nil {
