@@ -212,32 +212,3 @@ func (s *Server) stored(r record.StreamRow) (*api.View, error) {
 	})
 	return v, err
 }
-
-// accountInfo answers INFO.
-func (s *Server) accountInfo(ctx context.Context, c *call, ac *api.Call) {
-	rows := s.dir.rows(c.acct.Name, func(r *record.StreamRow) bool { return r.Phase == record.StreamLive })
-	if err := s.caughtUp(ctx, rows); err != nil {
-		ac.Error(jsapi.NewError(jsapi.CodeClusterNotAvail))
-		return
-	}
-	info := &jsapi.AccountInfo{Domain: s.cfg.Domain}
-	info.Limits = jsapi.Unlimited()
-	info.API = jsapi.APIStats{Level: api.Level, Total: s.stats.total.Load(), Errors: s.stats.errors.Load()}
-	for _, r := range rows {
-		v, err := s.stored(r)
-		if err != nil {
-			continue
-		}
-		info.Streams++
-		info.Consumers += v.Consumers
-		reserved := uint64(max(v.Config.MaxBytes, 0))
-		if v.Config.Storage == jsapi.MemoryStorage {
-			info.Memory += v.State.Bytes
-			info.ReservedMemory += reserved
-		} else {
-			info.Store += v.State.Bytes
-			info.ReservedStore += reserved
-		}
-	}
-	ac.Answer(jsapi.AccountInfoResponse{Response: jsapi.NewResponse(ac.Req.Verb), AccountInfo: info})
-}

@@ -95,6 +95,7 @@ type Server struct {
 	log      *zap.Logger
 	meta     Meta
 	dir      *directory
+	facts    *facts
 	read     Reader
 	prefixes []string
 	accounts map[string]*account
@@ -123,7 +124,7 @@ func New(cfg Config, hub Hub, meta Meta, read Reader) (*Server, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // ended by Close
 	s := &Server{
-		cfg: cfg, log: cfg.Logger, meta: meta, dir: newDirectory(meta), read: read,
+		cfg: cfg, log: cfg.Logger, meta: meta, dir: newDirectory(meta), facts: newFacts(), read: read,
 		prefixes: []string{jsapi.DefaultPrefix}, accounts: make(map[string]*account), ctx: ctx, cancel: cancel,
 	}
 	if cfg.Domain != "" {
