@@ -57,12 +57,33 @@ func runAll(ctx context.Context, o *options, b *binaries, t *tester, list classe
 	if err != nil {
 		return nil, err
 	}
+	if busy := pressure(); busy > busyPressure && len(quiet) > 0 {
+		fmt.Printf("warning: other work keeps the CPUs busy (pressure %.0f %%); "+
+			"the tests that need quiet may fail for that\n", busy)
+	}
 	alone, err := some(ctx, 1, quiet, one)
 	if err != nil {
 		return nil, err
 	}
 	fmt.Printf("%d tests in %v\n", len(list), time.Since(began).Round(time.Second))
 	return append(results, alone...), nil
+}
+
+// busyPressure is the share of the time, in percent, in which something waited for a CPU, from which on a machine
+// is not quiet.
+const busyPressure = 25
+
+// pressure is that share of the last ten seconds, 0 where the system does not tell.
+func pressure() float64 {
+	b, err := os.ReadFile("/proc/pressure/cpu")
+	if err != nil {
+		return 0
+	}
+	var share float64
+	if _, err := fmt.Sscanf(string(b), "some avg10=%f", &share); err != nil {
+		return 0
+	}
+	return share
 }
 
 // some runs tests, as many at a time as there are jobs.
