@@ -110,7 +110,7 @@ func (st *stream) use(d *plan.StreamDescription) {
 }
 
 // out answers publishes of this stream.
-func (st *stream) out(e *engine) publish.Replier { return replier{e, st.acct} }
+func (st *stream) out(e *engine) replier { return replier{e, st.acct} }
 
 type replier struct {
 	e    *engine

@@ -65,7 +65,8 @@ func StartCluster(
 	if err != nil {
 		return nil, err
 	}
-	return c, c.Start(ctx)
+	err = c.Start(ctx)
+	return c, err
 }
 
 // Start starts the nodes that are stopped and waits until all are ready. If it fails it stops all of them.

@@ -52,8 +52,9 @@ func failure(r jsapi.Response, v jsapi.Verb) any {
 		return jsapi.PauseResponse{Response: r}
 	case jsapi.VerbConsumerReset:
 		return jsapi.ResetResponse{Response: r}
+	default:
+		return r
 	}
-	return r
 }
 
 // Answer answers with a response.

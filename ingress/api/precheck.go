@@ -17,8 +17,9 @@ func Precheck(c *Call) *jsapi.Error {
 		jsapi.VerbStreamPeerEvacuate, jsapi.VerbConsumerPeerRemove, jsapi.VerbConsumerPeerEvacuate,
 		jsapi.VerbStreamCancelMove:
 		return jsapi.NewError(jsapi.CodeClusterRequired)
+	default:
+		return first(c.CheckLevel, c.checkBody)
 	}
-	return first(c.CheckLevel, c.checkBody)
 }
 
 // first returns what the first check that fails says.
@@ -58,8 +59,9 @@ func (c *Call) checkBody() *jsapi.Error {
 		return c.required(new(jsapi.MsgDeleteRequest))
 	case jsapi.VerbStreamSnapshot, jsapi.VerbStreamRestore:
 		return c.required(nil)
+	default:
+		return nil
 	}
-	return nil
 }
 
 // required decodes a body that must say something; v may be nil.

@@ -91,7 +91,7 @@ type msgArgs struct {
 func parseArgs(args []byte, headers bool) (m msgArgs, err error) {
 	var f [5][]byte
 	n := 0
-	for rest := args; len(rest) > 0; { //nolint:gosec // n is checked against the array before each use
+	for rest := args; len(rest) > 0; {
 		var tok []byte
 		tok, rest, _ = bytes.Cut(rest, []byte{' '})
 		rest = bytes.TrimLeft(rest, " ")
@@ -114,10 +114,10 @@ func parseArgs(args []byte, headers bool) (m msgArgs, err error) {
 		m.reply = string(f[2])
 	}
 	var ok2 bool
-	m.total, ok2 = number(f[n-1])
+	m.total, ok2 = number(f[n-1]) //nolint:gosec // n was judged above
 	ok3 := true
 	if headers {
-		m.header, ok3 = number(f[n-2])
+		m.header, ok3 = number(f[n-2]) //nolint:gosec // n was judged above
 	}
 	if !ok || !ok2 || !ok3 || m.header > m.total || m.total > MaxMessage {
 		return m, fmt.Errorf("%w: message head %.80q", errProtocol, args)

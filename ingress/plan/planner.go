@@ -402,7 +402,7 @@ func (p *Planner) BarrierDone(err error) {
 		return
 	}
 	p.hear.Failed(p.tick) // what the forming envelope had gathered goes with it
-	ops := append(p.failed, p.cur.ops...)
+	ops := slices.Concat(p.failed, p.cur.ops)
 	slices.SortStableFunc(ops, func(a, b Op) int { return int(int64(a.Base().n) - int64(b.Base().n)) })
 	p.failed = nil
 	p.backlog = append(ops, p.backlog...)

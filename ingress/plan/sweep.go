@@ -14,7 +14,7 @@ const (
 )
 
 // MarkSweep plans the row that stands for long work that is not done, or its removal.
-func (s *Stream) MarkSweep(kind uint8, done bool) { //nolint:revive // flag-parameter: as the row has it
+func (s *Stream) MarkSweep(kind uint8, done bool) {
 	s.p.touch(s)
 	s.p.b.Sweep(&command.SweepStep{Stream: s.ID, Kind: kind, Done: done})
 }

@@ -118,7 +118,7 @@ func (o *Op) Done(*plan.Planner) {
 }
 
 // Fail implements plan.Op.
-func (o *Op) Fail(certain bool) {
+func (o *Op) Fail(certain bool) { //nolint:revive // the flag is what is known, not a choice
 	text := TextUnknown
 	if certain {
 		text = TextNotStored

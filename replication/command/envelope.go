@@ -46,7 +46,7 @@ func (t Type) String() string {
 	if t >= typeCount {
 		return fmt.Sprintf("command %d", uint8(t))
 	}
-	return names[t]
+	return names[t] //nolint:gosec // t was judged above
 }
 
 // HeaderSize is the length of an envelope's header.

@@ -178,30 +178,40 @@ func pause(ctx context.Context, d time.Duration) {
 
 func (l *Load) work(ctx context.Context, js jetstream.JetStream) {
 	for ctx.Err() == nil {
-		l.fetch(ctx, js, 20, time.Second)
+		l.fetch(ctx, js, 20, l.confirmed)
 	}
 }
 
-// fetch takes a batch of work and confirms it.
-func (l *Load) fetch(ctx context.Context, js jetstream.JetStream, batch int, wait time.Duration) {
+// confirmed settles a message by a double ack, and notes when that was confirmed.
+func (l *Load) confirmed(ctx context.Context, m jetstream.Msg) {
+	try, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	if m.DoubleAck(try) == nil {
+		l.confirm(string(m.Data()))
+	}
+}
+
+// plain settles a message by an ack that nobody confirms.
+func (l *Load) plain(_ context.Context, m jetstream.Msg) { _ = m.Ack() }
+
+// fetchWait is how long one fetch waits for its batch.
+const fetchWait = time.Second
+
+// fetch takes a batch of work and settles each message.
+func (l *Load) fetch(ctx context.Context, js jetstream.JetStream, batch int, settle func(context.Context, jetstream.Msg)) {
 	c, err := js.Consumer(ctx, streamWork, durable)
 	if err != nil {
 		pause(ctx, 50*time.Millisecond)
 		return
 	}
-	b, err := c.Fetch(batch, jetstream.FetchMaxWait(wait))
+	b, err := c.Fetch(batch, jetstream.FetchMaxWait(fetchWait))
 	if err != nil {
 		pause(ctx, 50*time.Millisecond)
 		return
 	}
 	for m := range b.Messages() {
 		l.delivered(string(m.Data()))
-		try, cancel := context.WithTimeout(ctx, publishTimeout)
-		err := m.DoubleAck(try)
-		cancel()
-		if err == nil {
-			l.confirm(string(m.Data()))
-		}
+		settle(ctx, m)
 	}
 	if err := b.Error(); err != nil && !errors.Is(err, nats.ErrTimeout) {
 		pause(ctx, 20*time.Millisecond)

@@ -120,7 +120,7 @@ func (l *Load) drain(ctx context.Context, js jetstream.JetStream) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		l.fetch(ctx, js, 500, time.Second)
+		l.fetch(ctx, js, 500, l.plain)
 		c, err := js.Consumer(ctx, streamWork, durable)
 		if err != nil {
 			continue
