@@ -144,7 +144,7 @@ func start(cfg *jsapi.ConsumerConfig, sc *jsapi.StreamConfig) deliver.Start {
 		Policy: cfg.DeliverPolicy, Seq: cfg.OptStartSeq, Filters: cfg.Filters(), OnePerSubject: sc.MaxMsgsPer == 1,
 	}
 	if cfg.OptStartTime != nil {
-		s.Time = cfg.OptStartTime.UnixNano()
+		s.Time = jsapi.UnixNano(*cfg.OptStartTime)
 	}
 	return s
 }

@@ -205,7 +205,7 @@ func find(s *plan.Stream, r *jsapi.MsgGetRequest) *record.Message {
 		}
 		return s.Get(seq)
 	case r.StartTime != nil:
-		seq, ok := s.AppliedAt(r.StartTime.UnixNano())
+		seq, ok := s.AppliedAt(jsapi.UnixNano(*r.StartTime))
 		if !ok {
 			return nil
 		}

@@ -135,7 +135,7 @@ func ConfigOf(c *jsapi.ConsumerConfig) Config {
 		Push: c.IsPush(), Volatile: c.MemoryStorage && c.AckPolicy == jsapi.AckNone,
 	}
 	if c.PauseUntil != nil && !c.PauseUntil.IsZero() {
-		cfg.PauseUntil = c.PauseUntil.UnixNano()
+		cfg.PauseUntil = jsapi.UnixNano(*c.PauseUntil)
 	}
 	return cfg
 }
