@@ -22,7 +22,7 @@ import (
 // Sizes of a simulated run, in virtual time.
 const (
 	simSeeds   = 4 // without SEEDS in the environment
-	simLength  = 14 * time.Second
+	simLength  = 12 * time.Second
 	simClients = 6
 	simWait    = 5 * time.Second // of a client for its answer
 	counterKey = "counter"
