@@ -94,8 +94,8 @@ conformance: ## nats.go's suites against Holdfast, by testenv/conformance/expect
 	cd testenv/conformance && go vet ./... && go test -count=1 ./... && \
 	  go run ./cmd/conformance $(if $(CORE),-core) $(ARGS)
 
-differential: ## the same calls to Holdfast and to JetStream, answers compared
-	$(call unbuilt,the differential suite)
+differential: ## the same calls to Holdfast and to JetStream, answers compared (SEEDS=20, ARGS="-first 7 -v")
+	go run ./testenv/differential/cmd/differential -seeds $(SEEDS) $(ARGS)
 
 jepsen-compare: ## the Jepsen workload on Holdfast and on JetStream
 	$(call unbuilt,the Jepsen workload)

@@ -51,7 +51,7 @@ func (e *engine) api(c *call) {
 			e.submitCall(op, ac)
 		}
 	case jsapi.VerbStreamPurge:
-		if op := api.NewPurge(ac, st.lookup, e.yield); op != nil {
+		if op := api.NewPurge(ac, st.lookup, e.yield, st); op != nil {
 			e.submitCall(op, ac)
 		}
 	default:

@@ -20,6 +20,7 @@ type consumer struct {
 	// cfg is the configuration as planned; shown the one that is applied, nil until
 	// the consumer itself is: before that it delivers nothing and no answer shows it.
 	cfg, shown *jsapi.ConsumerConfig
+	nameless   bool // the server made the name, so the configuration that is shown has none
 	created    time.Time
 	// before is the consumer of the same name whose removal is planned, until this one is applied.
 	before   *consumer
@@ -88,7 +89,7 @@ func (c *consumer) sync(e *engine) {
 		return
 	}
 	c.first = s.Applied().FirstSeq
-	out, recount := c.m.RemovedBelow(e.actions[:0], c.first, "")
+	out, recount := c.m.RemovedBelow(e.actions[:0], c.first, "", e.term.Now())
 	if recount {
 		c.recount(e)
 	}
@@ -275,8 +276,8 @@ func (c *consumer) stored(e *engine, seq uint64) {
 	c.enqueue(e)
 }
 
-func (c *consumer) removed(e *engine, seq uint64, subject string) {
-	c.after(e, c.m.Removed(e.actions[:0], seq, subject, deliver.ReasonDeleted))
+func (c *consumer) removed(e *engine, seq uint64, subject, reason string) {
+	c.after(e, c.m.Removed(e.actions[:0], seq, subject, reason, e.term.Now()))
 }
 
 // leave ends the consumer with the term.
@@ -342,6 +343,9 @@ func (e *engine) ack(ev *event) {
 	}
 	tok, ok := jsapi.ParseAckReply(m.Subject)
 	if !ok {
+		if e.term.Check() == nil {
+			st.acct.noResponders(m)
+		}
 		return
 	}
 	c := st.consumers[tok.Consumer]

@@ -90,7 +90,7 @@ type createConsumerOp struct {
 	ac        *api.Call
 	req       *jsapi.CreateConsumerRequest
 	created   time.Time
-	generated bool // the server made the name, so the answer does not show it in the configuration
+	generated bool // the server made the name
 	// What Plan decided: the consumer, whether it is new, its configuration if that changes.
 	is   *consumer
 	made bool
@@ -126,7 +126,7 @@ func (o *createConsumerOp) Plan(p *plan.Planner) uint64 {
 		return st.rests()
 	}
 	cur := deliver.Begin(source{st}, start(cfg, st.cfg()))
-	d := &plan.ConsumerDescription{Config: cfg, Created: o.created}
+	d := &plan.ConsumerDescription{Config: cfg, Created: o.created, Nameless: o.generated}
 	id := s.NewConsumer()
 	p.Builder().PutConsumer(st.row.ID, id, d.Encode())
 	p.Builder().Consumer(&command.ConsumerChange{Stream: st.row.ID, Consumer: id, State: cur})
@@ -169,6 +169,10 @@ func (o *createConsumerOp) checkNew(cfg *jsapi.ConsumerConfig) *jsapi.Error {
 // update changes an existing consumer, or finds nothing to change.
 func (o *createConsumerOp) update(p *plan.Planner, old *consumer, cfg *jsapi.ConsumerConfig) uint64 {
 	cfg.PauseUntil = old.cfg.PauseUntil
+	cfg = cfg.WithStaticMetadata()
+	if !old.cfg.IsDurable() && cfg.InactiveThreshold == 0 {
+		cfg.InactiveThreshold = jsapi.DefaultInactiveThreshold // an update does not make it live for ever
+	}
 	same := jsapi.ConsumerConfigEqual(old.cfg, cfg)
 	switch {
 	case o.req.Action == jsapi.ActionCreate && !same:
@@ -189,7 +193,7 @@ func (o *createConsumerOp) update(p *plan.Planner, old *consumer, cfg *jsapi.Con
 
 // describe plans a changed configuration of c.
 func (c *consumer) describe(p *plan.Planner, cfg *jsapi.ConsumerConfig) uint64 {
-	d := plan.ConsumerDescription{Config: cfg, Created: c.created}
+	d := plan.ConsumerDescription{Config: cfg, Created: c.created, Nameless: c.nameless}
 	p.Builder().PutConsumer(c.st.row.ID, c.id, d.Encode())
 	c.use(p, cfg)
 	return c.st.changed(p)
@@ -216,10 +220,8 @@ func (o *createConsumerOp) Done(*plan.Planner) {
 		})
 	}
 	info := o.is.info(e)
-	if o.generated {
-		cfg := *info.Config
-		cfg.Name = ""
-		info.Config = &cfg
+	if o.made && info.Paused {
+		o.is.advisePause(*info.Config.PauseUntil, true)
 	}
 	o.ac.Answer(jsapi.ConsumerResponse{Response: jsapi.NewResponse(o.ac.Req.Verb), ConsumerInfo: info})
 }

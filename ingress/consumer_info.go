@@ -15,7 +15,7 @@ func (c *consumer) info(e *engine) *jsapi.ConsumerInfo {
 	in := c.m.Info(e.term.Now())
 	out := &jsapi.ConsumerInfo{
 		Stream: c.st.row.Name, Name: c.cfg.Name, Created: c.created,
-		Config:        c.shown.WithDynamicMetadata(e.srv.cfg.Version, api.Level),
+		Config:        c.public().WithDynamicMetadata(e.srv.cfg.Version, api.Level),
 		Delivered:     sequence(in.State.DeliveredConsumer, in.State.DeliveredStream, in.State.DeliveredTime),
 		AckFloor:      sequence(in.State.AckFloorConsumer, in.State.AckFloorStream, in.State.AckTime),
 		NumAckPending: in.NumAckPending, NumRedelivered: in.NumRedelivered, NumWaiting: in.NumWaiting,
@@ -23,6 +23,16 @@ func (c *consumer) info(e *engine) *jsapi.ConsumerInfo {
 		Cluster: e.srv.consumerCluster(e.group), TimeStamp: e.wall(),
 	}
 	return out
+}
+
+// public is the applied configuration as its owner gave it.
+func (c *consumer) public() *jsapi.ConsumerConfig {
+	if !c.nameless {
+		return c.shown
+	}
+	cfg := *c.shown
+	cfg.Name = ""
+	return &cfg
 }
 
 // consumerCluster describes a consumer's group; a node alone shows none, as a
@@ -101,7 +111,7 @@ func (e *engine) consumerList(st *stream, ac *api.Call) {
 	infos := []*jsapi.ConsumerInfo{}
 	for _, c := range all[from:to] {
 		info := c.info(e)
-		info.Config = c.shown // lists show no dynamic metadata
+		info.Config = c.public() // lists show no dynamic metadata
 		infos = append(infos, info)
 	}
 	ac.Answer(jsapi.ConsumerListResponse{Response: jsapi.NewResponse(ac.Req.Verb), Paged: page, Consumers: infos})

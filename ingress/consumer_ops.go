@@ -88,8 +88,9 @@ type pauseOp struct {
 	ac    *api.Call
 	until time.Time
 	// What Plan decided; c is nil if there is no such consumer.
-	c   *consumer
-	cfg *jsapi.ConsumerConfig
+	c    *consumer
+	cfg  *jsapi.ConsumerConfig
+	same bool // it was paused until then
 }
 
 // Base implements plan.Op.
@@ -103,6 +104,11 @@ func (o *pauseOp) Plan(p *plan.Planner) uint64 {
 		return o.st.rests()
 	}
 	cfg := o.c.cfg.Clone()
+	before := time.Time{}
+	if cfg.PauseUntil != nil {
+		before = *cfg.PauseUntil
+	}
+	o.same = before.Equal(o.until)
 	cfg.PauseUntil = nil
 	if !o.until.IsZero() {
 		until := o.until.UTC()
@@ -120,14 +126,22 @@ func (o *pauseOp) Done(*plan.Planner) {
 		return
 	}
 	c.shown = o.cfg
-	e, in := st.e, c.m.Info(st.e.term.Now())
+	in := c.m.Info(st.e.term.Now())
 	o.ac.Answer(jsapi.PauseResponse{
 		Response: jsapi.NewResponse(o.ac.Req.Verb), Paused: in.Paused, PauseUntil: o.until,
 		PauseRemaining: in.PauseRemaining,
 	})
-	e.srv.advise(st.acct, jsapi.SubjectConsumerPause+st.row.Name+"."+c.cfg.Name, &jsapi.ConsumerPauseAdvisory{
-		Event: e.srv.event(jsapi.AdvisoryConsumerPause), Stream: st.row.Name, Consumer: c.cfg.Name,
-		Paused: in.Paused, PauseUntil: o.until,
+	if !o.same {
+		c.advisePause(o.until, in.Paused)
+	}
+}
+
+// advisePause tells that the consumer was paused or goes on.
+func (c *consumer) advisePause(until time.Time, paused bool) { //nolint:revive // flag-parameter: a value to tell
+	srv, st := c.st.e.srv, c.st
+	srv.advise(st.acct, jsapi.SubjectConsumerPause+st.row.Name+"."+c.cfg.Name, &jsapi.ConsumerPauseAdvisory{
+		Event: srv.event(jsapi.AdvisoryConsumerPause), Stream: st.row.Name, Consumer: c.cfg.Name,
+		Paused: paused, PauseUntil: until,
 	})
 }
 

@@ -107,7 +107,9 @@ func (e *engine) loadConsumers(st *stream) error {
 
 // newConsumer makes a consumer and puts it into its stream.
 func (st *stream) newConsumer(id record.ConsumerID, d *plan.ConsumerDescription, from *deliver.Loaded) *consumer {
-	c := &consumer{st: st, id: id, cfg: d.Config, created: d.Created, first: st.plan().Applied().FirstSeq}
+	c := &consumer{
+		st: st, id: id, cfg: d.Config, nameless: d.Nameless, created: d.Created, first: st.plan().Applied().FirstSeq,
+	}
 	c.m = deliver.New(c.config(), source{st}, st.interest, from)
 	st.consumers[d.Config.Name] = c
 	st.match.add(c)

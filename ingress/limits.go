@@ -41,6 +41,9 @@ func shrink(s *plan.Stream, cfg *jsapi.StreamConfig, at limitCursor) (next limit
 		}
 	}
 	at.subjects = true
+	if cfg.Discard != jsapi.DiscardOld {
+		return at, false // what is there stays; nothing new is taken
+	}
 	above := func() bool {
 		st := s.State()
 		return st.Messages > 0 && (cfg.MaxMsgs > 0 && st.Messages > uint64(cfg.MaxMsgs) ||

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/holdfast-mq/holdfast/ingress/deliver"
 	"github.com/holdfast-mq/holdfast/ingress/jsapi"
 	"github.com/holdfast-mq/holdfast/ingress/plan"
 	"github.com/holdfast-mq/holdfast/ingress/publish"
@@ -37,6 +38,9 @@ type stream struct {
 	ageDue    int64  // time of a due row that this engine wrote, 0 if it knows none
 	expiring  bool   // an operation removes what is past max_age
 	ids       trimmer
+	// hushed are messages that a purge or rollup removes: no advisory tells of those that
+	// were delivered. An entry is left behind if the removal comes to nothing.
+	hushed map[uint64]struct{}
 }
 
 func (st *stream) cfg() *jsapi.StreamConfig { return st.target.Config }
@@ -105,7 +109,7 @@ func (st *stream) use(d *plan.StreamDescription) {
 	levels, _ := jsapi.StreamAckLevels(d.Config) // judged when the stream was created
 	st.target = publish.Target{
 		ID: st.row.ID, Config: d.Config, Levels: levels,
-		Domain: st.e.srv.cfg.Domain, Floor: st.e.srv.cfg.MinAck,
+		Domain: st.e.srv.cfg.Domain, Floor: st.e.srv.cfg.MinAck, Hear: st,
 	}
 }
 
@@ -211,5 +215,10 @@ func (st *stream) removed(e *engine, seq uint64, subject string) {
 	if !st.loaded || seq > st.seenLast {
 		return
 	}
-	st.match.each(subject, func(c *consumer) { c.removed(e, seq, subject) })
+	reason := deliver.ReasonDeleted
+	if _, ok := st.hushed[seq]; ok {
+		reason = ""
+		delete(st.hushed, seq)
+	}
+	st.match.each(subject, func(c *consumer) { c.removed(e, seq, subject, reason) })
 }

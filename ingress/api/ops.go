@@ -64,12 +64,14 @@ func (o *MsgDelete) Plan(p *plan.Planner) uint64 {
 		return o.refuse(nil, jsapi.NewError(jsapi.CodeStreamSealed))
 	case cfg.DenyDelete:
 		return o.refuse(nil, jsapi.NewError(jsapi.CodeStreamMsgDeleteFailed, "message delete not permitted"))
+	case s.Remove(o.req.Seq):
+		return p.Tick()
+	case cfg.Storage == jsapi.MemoryStorage:
+		return o.refuse(s, jsapi.NewError(jsapi.CodeSequenceNotFound, o.req.Seq))
 	case o.req.Seq > s.State().LastSeq:
 		return o.refuse(s, jsapi.NewError(jsapi.CodeStreamMsgDeleteFailed, "stream store EOF"))
-	case !s.Remove(o.req.Seq):
-		return o.refuse(s, jsapi.NewError(jsapi.CodeStreamMsgDeleteFailed, "no message found"))
 	}
-	return p.Tick()
+	return o.refuse(s, jsapi.NewError(jsapi.CodeStreamMsgDeleteFailed, "no message found"))
 }
 
 // Done implements plan.Op.
@@ -79,6 +81,14 @@ func (o *MsgDelete) Done(*plan.Planner) {
 		return
 	}
 	o.call.Answer(jsapi.SuccessResponse{Response: jsapi.NewResponse(o.call.Req.Verb), Success: true})
+}
+
+// Purged hears what a purge does, for the consumers of the stream.
+type Purged interface {
+	// Hush is told of each message that goes, when that is planned.
+	Hush(seq uint64)
+	// Purged is told of the subject that was purged ("" for all) when that is applied.
+	Purged(subject string)
 }
 
 // PurgeStep bounds the messages that one step of a purge removes, PurgeLook those
@@ -94,6 +104,7 @@ type Purge struct {
 	op
 	find   Lookup
 	again  func(plan.Op)
+	hear   Purged
 	req    jsapi.PurgeRequest
 	purged uint64 // by steps that are applied
 	step   uint64 // by the step that is planned
@@ -106,8 +117,8 @@ type Purge struct {
 
 // NewPurge returns the operation of a call, or answers it. again submits the next
 // step. That a purge of everything leaves dead rows is told by plan.Stream.TakeDead.
-func NewPurge(c *Call, find Lookup, again func(plan.Op)) *Purge {
-	o := &Purge{op: op{call: c}, find: find, again: again}
+func NewPurge(c *Call, find Lookup, again func(plan.Op), hear Purged) *Purge {
+	o := &Purge{op: op{call: c}, find: find, again: again, hear: hear}
 	if e := jsapi.DecodeOptional(c.Body, &o.req); e != nil {
 		c.Error(e)
 		return nil
@@ -150,6 +161,7 @@ func (o *Purge) Plan(p *plan.Planner) uint64 {
 		if !s.Remove(m.Seq) {
 			return o.refuse(s, jsapi.NewError(jsapi.CodeStreamPurgeFailed, "purge failed"))
 		}
+		o.hear.Hush(m.Seq)
 		o.step++
 	}
 	o.more = o.step == PurgeStep || o.looked == PurgeLook
@@ -209,6 +221,7 @@ func (o *Purge) Done(*plan.Planner) {
 		o.again(o)
 		return
 	}
+	o.hear.Purged(o.req.Subject)
 	o.call.Answer(jsapi.PurgeResponse{
 		Response: jsapi.NewResponse(o.call.Req.Verb), Success: true, Purged: o.purged,
 	})

@@ -118,18 +118,17 @@ func (c *Consumer) done(out []Action, i int32, now int64) []Action {
 }
 
 // drop takes a message out of pending. When it was the lowest the ack floor
-// moves: to just before the one that is now, to the last delivery when there is none.
+// moves: to just before the one that is now, to the last delivery when there is
+// none. A message that was given up below it holds the floor.
 func (c *Consumer) drop(i int32) {
-	lowest := c.t.lowest() == i
+	lowest, cseq := c.t.lowest() == i, c.t.at(i).cseq
 	c.forget(i)
-	if !lowest {
-		return
+	switch next := c.t.lowest(); {
+	case next == 0:
+		c.raise(c.state.DeliveredConsumer, c.state.DeliveredStream)
+	case lowest && cseq <= c.state.AckFloorConsumer+1:
+		c.raise(c.t.at(next).cseq-1, c.t.at(next).seq-1)
 	}
-	cseq, seq := c.state.DeliveredConsumer, c.state.DeliveredStream
-	if i := c.t.lowest(); i != 0 {
-		cseq, seq = c.t.at(i).cseq-1, c.t.at(i).seq-1
-	}
-	c.raise(cseq, seq)
 }
 
 // forget frees the slot of a message, and its row.
@@ -307,7 +306,7 @@ func (c *Consumer) exhaust(out []Action, i int32) []Action {
 	row.Kind = record.PendingExhausted
 	c.write(&row)
 	s.stored = false // the row stays, as another kind
-	c.drop(i)
+	c.forget(i)      // it was not acked, so the floor stays
 	c.remember(row.Seq)
 	c.state.Redelivered++
 	return append(out, Action{

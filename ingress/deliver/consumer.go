@@ -71,7 +71,7 @@ func New(cfg Config, src Source, interest Interest, from *Loaded) *Consumer {
 		c.load(&from.Pending[i])
 	}
 	c.passed()
-	c.below(nil, src.First(), "")
+	c.below(nil, src.First(), "", from.Now)
 	c.SetNumPending(from.NumPending)
 	// Messages delivered before may be outside of filters that changed since.
 	if len(from.Pending) > 0 {

@@ -77,7 +77,8 @@
 // are settled ahead.
 //
 // The ack floor is the position just before the lowest pending message, or of the last
-// delivery when there is none; under all it is the ack's own position.
+// delivery when there is none; under all it is the ack's own position. A message given
+// up was not acked: it holds the floor until an ack leaves nothing pending.
 //
 // # Interest retention
 //

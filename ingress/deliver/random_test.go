@@ -134,7 +134,7 @@ func (m *model) store() {
 
 func (m *model) removed(seq uint64, reason string) {
 	if msg := m.src.remove(seq); msg != nil {
-		m.see(m.c.Removed(nil, seq, msg.Subject, reason))
+		m.see(m.c.Removed(nil, seq, msg.Subject, reason, m.now))
 	}
 }
 
@@ -564,7 +564,7 @@ func (m *model) below() {
 		m.src.remove(seq)
 	}
 	m.src.first = max(m.src.first, first)
-	out, recount := m.c.RemovedBelow(nil, first, "")
+	out, recount := m.c.RemovedBelow(nil, first, "", m.now)
 	if recount {
 		m.c.SetNumPending(CountPending(m.src, &m.c.state, m.cfg.Filters))
 	}

@@ -16,14 +16,15 @@ const (
 
 // Removed tells that a message has left the stream, and why if that was not the
 // consumers' doing; a purge or a settled message has no reason. It is called
-// after the removal is applied: Source does not have the message any more.
-func (c *Consumer) Removed(out []Action, seq uint64, subject, reason string) []Action {
+// after the removal is applied: Source does not have the message any more. Like an
+// ack, the end of a pending message is the time of the ack floor.
+func (c *Consumer) Removed(out []Action, seq uint64, subject, reason string, now int64) []Action {
 	if c.closed {
 		return out
 	}
 	switch i, s := c.find(seq); {
 	case s != nil:
-		return c.lose(out, i, reason)
+		return c.lose(out, i, reason, now)
 	case c.isExhausted(seq):
 		c.unexhaust(seq)
 	case seq >= c.state.Next && c.cfg.matches(subject):
@@ -51,7 +52,7 @@ func (c *Consumer) uncount(seq uint64, subject string) {
 }
 
 // lose drops a pending message that left the stream.
-func (c *Consumer) lose(out []Action, i int32, reason string) []Action {
+func (c *Consumer) lose(out []Action, i int32, reason string, now int64) []Action {
 	s := c.t.at(i)
 	if reason != "" {
 		out = append(out, Action{
@@ -59,16 +60,19 @@ func (c *Consumer) lose(out []Action, i int32, reason string) []Action {
 		})
 	}
 	c.drop(i)
+	c.state.AckTime = now
 	return out
 }
 
 // RemovedBelow tells that every message below first has left the stream, as
 // Removed does for one. recount: the owner is to call SetNumPending.
-func (c *Consumer) RemovedBelow(out []Action, first uint64, reason string) (_ []Action, recount bool) {
+func (c *Consumer) RemovedBelow(
+	out []Action, first uint64, reason string, now int64,
+) (_ []Action, recount bool) {
 	if c.closed {
 		return out, false
 	}
-	out = c.below(out, first, reason)
+	out = c.below(out, first, reason, now)
 	if c.state.Next < first {
 		c.advance(first)
 		return out, true
@@ -77,9 +81,9 @@ func (c *Consumer) RemovedBelow(out []Action, first uint64, reason string) (_ []
 }
 
 // below drops what is known of messages below first.
-func (c *Consumer) below(out []Action, first uint64, reason string) []Action {
+func (c *Consumer) below(out []Action, first uint64, reason string, now int64) []Action {
 	for c.t != nil && c.t.n > 0 && c.t.at(c.t.lowest()).seq < first {
-		out = c.lose(out, c.t.lowest(), reason)
+		out = c.lose(out, c.t.lowest(), reason, now)
 	}
 	r := c.rare
 	if r == nil {
@@ -104,7 +108,7 @@ func (c *Consumer) below(out []Action, first uint64, reason string) []Action {
 // Purged tells that messages have left the stream that nobody names one by one:
 // pending ones that Source does not have are dropped. The owner is to call
 // SetNumPending afterwards.
-func (c *Consumer) Purged() {
+func (c *Consumer) Purged(now int64) {
 	if c.closed {
 		return
 	}
@@ -120,6 +124,7 @@ func (c *Consumer) Purged() {
 		}
 		for _, i := range gone {
 			c.drop(i)
+			c.state.AckTime = now
 		}
 	}
 	if c.rare == nil {
@@ -130,6 +135,24 @@ func (c *Consumer) Purged() {
 			c.unexhaust(seq)
 		}
 	}
+}
+
+// PurgedTo tells that a purge has left nothing for this consumer below first: the
+// cursor moves there, and the positions that are shown move with it.
+func (c *Consumer) PurgedTo(first uint64) {
+	if c.closed {
+		return
+	}
+	if c.state.Next < first {
+		c.advance(first)
+	}
+	c.state.DeliveredStream = max(c.state.DeliveredStream, c.state.Next-1)
+	if c.t == nil || c.t.n == 0 {
+		c.raise(c.state.DeliveredConsumer, c.state.Next-1)
+	} else {
+		c.raise(c.state.AckFloorConsumer, first-1)
+	}
+	c.mark()
 }
 
 // Update takes a changed configuration; that it may be changed so is the caller's

@@ -72,6 +72,9 @@ func (c *Consumer) Wake(out []Action, now int64) []Action {
 		}
 		switch res {
 		case delivered:
+			if w.n == 0 {
+				return out
+			}
 		case noMessage:
 			return c.noMore(out, now)
 		case unfinished:

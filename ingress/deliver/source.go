@@ -55,11 +55,11 @@ type Start struct {
 // Begin returns the cursor of a new consumer.
 //
 //	all                first sequence
-//	last               last match, else new
+//	last               last match, else first sequence: nothing there matches
 //	new                last sequence + 1
 //	by_start_sequence  that sequence, not below the first; it may be in the future
 //	by_start_time      first message at or after the time, else new
-//	last_per_subject   lowest of the last messages of the matching subjects; up to the last sequence of now
+//	last_per_subject   last sequence if nothing matches, else lowest of the last messages of the matching subjects; up to the last sequence of now
 //	                   only messages that are the last of their subject there are delivered
 func Begin(p Positions, s Start) record.ConsumerState {
 	var st record.ConsumerState
@@ -72,6 +72,7 @@ func Begin(p Positions, s Start) record.ConsumerState {
 	}
 	switch s.Policy {
 	case jsapi.DeliverLast:
+		next = first
 		found(p.LastMatch(s.Filters))
 	case jsapi.DeliverByStartSequence:
 		next = s.Seq
@@ -84,6 +85,8 @@ func Begin(p Positions, s Start) record.ConsumerState {
 		}
 		if seq, ok := p.LowestLast(s.Filters); ok {
 			next, st.SkipTo = seq, last
+		} else {
+			next = last
 		}
 	case jsapi.DeliverNew:
 	default:

@@ -204,7 +204,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 			reason = ReasonDeleted
 		}
 		if m := s.src.remove(seq); m != nil {
-			out = s.c.Removed(out, seq, m.Subject, reason)
+			out = s.c.Removed(out, seq, m.Subject, reason, s.now)
 		}
 		return s.print(d, out)
 	case "gone", "back":
@@ -366,7 +366,7 @@ func (s *script) purge(d *datadriven.TestData) string {
 		if d.HasArg("reason") {
 			reason = ReasonLimits
 		}
-		out, recount := s.c.RemovedBelow(nil, first, reason)
+		out, recount := s.c.RemovedBelow(nil, first, reason, s.now)
 		if recount {
 			s.recount()
 		}
@@ -383,7 +383,7 @@ func (s *script) purge(d *datadriven.TestData) string {
 	for _, seq := range seqs {
 		s.src.remove(seq)
 	}
-	s.c.Purged()
+	s.c.Purged(s.now)
 	s.recount()
 	return s.print(d, out)
 }

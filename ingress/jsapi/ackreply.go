@@ -19,6 +19,9 @@ const (
 	noDomain = "_"
 )
 
+// NoSequence is the sequence of a token that is no number: no message has it.
+const NoSequence = 1<<64 - 1
+
 // AckReply is what the reply subject of a delivery says and what an acknowledgement brings back.
 //
 //	v1  $JS.ACK.<stream>.<consumer>.<delivered>.<sseq>.<cseq>.<ts>.<pending>
@@ -33,8 +36,8 @@ type AckReply struct {
 	Consumer string
 	// Delivered counts deliveries of this message, from 1.
 	Delivered uint64
-	// StreamSeq is the message; 0 in a parsed subject means that the token was no number, for
-	// which there is neither an effect nor a reply.
+	// StreamSeq is the message; NoSequence in a parsed subject means that the token was no number.
+	// For 0 there is neither an effect nor a reply.
 	StreamSeq uint64
 	// ConsumerSeq is the consumer's own count of deliveries.
 	ConsumerSeq uint64
@@ -46,7 +49,7 @@ type AckReply struct {
 
 // ParseAckReply parses an acknowledgement's subject of either version. False: the subject has not
 // the shape of one, so nobody listens on it. A token that should be a number and is not reads as
-// 0. The result shares subject's memory; nothing is allocated.
+// 0, or as NoSequence where it is the message. The result shares subject's memory; nothing is allocated.
 func ParseAckReply(subject string) (AckReply, bool) {
 	if !strings.HasPrefix(subject, ackPrefix) {
 		return AckReply{}, false
@@ -68,7 +71,11 @@ func ParseAckReply(subject string) (AckReply, bool) {
 		return AckReply{}, false
 	}
 	r.Delivered, _ = parseUint(nums[0])
-	r.StreamSeq, _ = parseUint(nums[1])
+	if n, ok := parseUint(nums[1]); ok {
+		r.StreamSeq = n
+	} else {
+		r.StreamSeq = NoSequence
+	}
 	r.ConsumerSeq, _ = parseUint(nums[2])
 	if ts, _ := parseUint(nums[3]); ts <= 1<<63-1 {
 		r.Timestamp = int64(ts)

@@ -43,8 +43,8 @@ func TestAckReply(t *testing.T) {
 		},
 		{
 			subject: "$JS.ACK.S.C.x.18446744073709551616.-3.9223372036854775808.+5",
-			again:   "$JS.ACK.S.C.0.0.0.0.0",
-			want:    AckReply{Stream: "S", Consumer: "C"},
+			again:   "$JS.ACK.S.C.0.18446744073709551615.0.0.0",
+			want:    AckReply{Stream: "S", Consumer: "C", StreamSeq: NoSequence},
 		},
 	} {
 		got, ok := ParseAckReply(tc.subject)

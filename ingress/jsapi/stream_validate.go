@@ -80,7 +80,7 @@ func (c *streamCheck) names() *Error {
 	case len(cfg.Description) > MaxDescriptionLen:
 		return ErrInvalidConfig(fmt.Sprintf("stream description is too long, maximum allowed is %d",
 			MaxDescriptionLen))
-	case metadataLen(cfg.Metadata) > MaxMetadataLen:
+	case metadataLen(cfg.WithStaticMetadata().Metadata) > MaxMetadataLen:
 		return ErrInvalidConfig(fmt.Sprintf("stream metadata exceeds maximum size of %d bytes",
 			MaxMetadataLen))
 	}

@@ -35,6 +35,9 @@ func ParseStreamDescription(b []byte) (*StreamDescription, error) {
 type ConsumerDescription struct {
 	Config  *jsapi.ConsumerConfig `json:"config"`
 	Created time.Time             `json:"created"`
+	// Nameless is set if the server made the name: it is not shown as a part of the
+	// configuration.
+	Nameless bool `json:"nameless,omitempty"`
 	// Paused is set while the consumer is paused; the configuration has it too.
 	Paused *time.Time `json:"paused,omitempty"`
 }

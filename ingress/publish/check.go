@@ -34,6 +34,9 @@ func (o *Op) checkMessage() *jsapi.Error {
 	if n := int(cfg.MaxMsgSize); n >= 0 && len(o.header)+len(o.payload) > n {
 		return jsapi.NewError(jsapi.CodeStreamMessageExceedsMaximum)
 	}
+	if len(o.h.BatchID) > 0 {
+		return jsapi.NewError(jsapi.CodeAtomicPublishDisabled)
+	}
 	if len(o.header) > jsapi.MaxHeaderLen {
 		return jsapi.NewError(jsapi.CodeStreamHeaderExceedsMaximum)
 	}
@@ -54,11 +57,11 @@ func (o *Op) resolve() (err *jsapi.Error) {
 
 // checkRare judges the headers of features that change what is stored.
 func (o *Op) checkRare() *jsapi.Error {
-	if o.h.Incr != nil {
+	if v := o.h.Incr; len(v) > 0 {
+		if !integer(v) {
+			return jsapi.NewError(jsapi.CodeMessageIncrInvalid)
+		}
 		return jsapi.NewError(jsapi.CodeMessageIncrDisabled)
-	}
-	if o.h.BatchID != nil {
-		return jsapi.NewError(jsapi.CodeAtomicPublishDisabled)
 	}
 	if v := o.h.ExpectedStream; len(v) > 0 && string(v) != o.target.Config.Name {
 		return jsapi.NewError(jsapi.CodeStreamNotMatch)
@@ -70,6 +73,34 @@ func (o *Op) checkRare() *jsapi.Error {
 	return nil
 }
 
+// integer reports whether v is a decimal number of any size, with or without a sign.
+func integer(v []byte) bool {
+	if v[0] == '+' || v[0] == '-' {
+		v = v[1:]
+	}
+	for _, c := range v {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return len(v) > 0
+}
+
+// checkSchedule judges the headers of message schedules on a stream without them.
+func (o *Op) checkSchedule() *jsapi.Error {
+	scheduler := string(o.h.Scheduler)
+	switch {
+	case len(o.h.Schedule) > 0:
+		return jsapi.NewError(jsapi.CodeMessageSchedulesDisabled)
+	case len(o.h.ScheduleNext) == 0 && scheduler == "":
+		return nil
+	case string(o.h.ScheduleNext) != jsapi.ScheduleNextPurge, scheduler == o.subject,
+		!jsapi.ValidSubject(scheduler) || jsapi.HasWildcards(scheduler):
+		return jsapi.NewError(jsapi.CodeMessageSchedulesSchedulerInvalid)
+	}
+	return jsapi.NewError(jsapi.CodeMessageSchedulesDisabled)
+}
+
 // checkPlan judges on the plan state. stop: o.err or a duplicate is the verdict,
 // which rests on the tick returned.
 func (o *Op) checkPlan(s *plan.Stream) (rests uint64, stop bool) {
@@ -77,8 +108,7 @@ func (o *Op) checkPlan(s *plan.Stream) (rests uint64, stop bool) {
 		if o.err = o.checkExpected(s); o.err != nil {
 			return s.Rests(), true
 		}
-		if o.h.HasSchedule() {
-			o.err = jsapi.NewError(jsapi.CodeMessageSchedulesDisabled)
+		if o.err = o.checkSchedule(); o.err != nil {
 			return 0, true
 		}
 		if o.h.StreamSource != nil {

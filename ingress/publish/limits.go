@@ -58,7 +58,7 @@ func (o *Op) store(s *plan.Stream) {
 	m := s.Store(o.subject, o.header, o.payload, id)
 	o.ack.Seq = m.Seq
 	if kind == jsapi.RollupSubject {
-		keepOf(s, o.subject, 1)
+		keepOf(s, o.subject, 1, o.target.Hear)
 	}
 	Enforce(s, o.target.Config, o.subject)
 }
@@ -67,7 +67,7 @@ func (o *Op) store(s *plan.Stream) {
 // subject names the subject whose own limit is looked at, "" for none.
 func Enforce(s *plan.Stream, cfg *jsapi.StreamConfig, subject string) {
 	if n := cfg.MaxMsgsPer; n > 0 && subject != "" {
-		keepOf(s, subject, uint64(n))
+		keepOf(s, subject, uint64(n), nil)
 	}
 	if cfg.Discard != jsapi.DiscardOld {
 		return
@@ -84,11 +84,18 @@ func Enforce(s *plan.Stream, cfg *jsapi.StreamConfig, subject string) {
 	}
 }
 
-func keepOf(s *plan.Stream, subject string, keep uint64) {
+func keepOf(s *plan.Stream, subject string, keep uint64, hear Purged) {
 	for {
 		st := s.SubjectStat(subject)
-		if st.Count <= keep || !s.Remove(s.FirstOf(subject, st.First)) {
+		if st.Count <= keep {
 			return
+		}
+		seq := s.FirstOf(subject, st.First)
+		if !s.Remove(seq) {
+			return
+		}
+		if hear != nil {
+			hear.Hush(seq)
 		}
 	}
 }

@@ -30,6 +30,16 @@ type Target struct {
 	Domain string
 	// Floor is the weakest level that the server accepts.
 	Floor jsapi.AckLevel
+	// Hear is told what rollups do.
+	Hear Purged
+}
+
+// Purged hears what a rollup does, for the consumers of the stream.
+type Purged interface {
+	// Hush is told of each message that goes, when that is planned.
+	Hush(seq uint64)
+	// Purged is told of the subject that was purged ("" for all) when that is applied.
+	Purged(subject string)
 }
 
 // Op is one publish. Header and payload are kept.
@@ -113,6 +123,13 @@ func (o *Op) Durable() {
 func (o *Op) Done(*plan.Planner) {
 	if o.level == jsapi.LevelLeader && !o.ack.Duplicate {
 		o.level = jsapi.LevelQuorum // the ack says what was reached
+	}
+	if len(o.h.Rollup) > 0 && o.err == nil && !o.ack.Duplicate {
+		subject := o.subject
+		if kind, _ := o.h.RollupKind(); kind == jsapi.RollupAll {
+			subject = ""
+		}
+		o.target.Hear.Purged(subject)
 	}
 	o.answer()
 }
