@@ -51,9 +51,8 @@
 // table by then) plus Config.Grace: a request and the subscription of its reply may have travelled on
 // different connections. It is unknown again from a reconnect on. Replies under _R_. (service imports)
 // always have interest. A request younger than Config.Grace has interest, too, unless the hub withdrew it after
-// the request came: a client that unsubscribed is gone at once. If the table would outgrow Config.MaxInterest
-// everything has interest until the
-// next reconnect.
+// the request came: a client that unsubscribed is gone at once. If the table would outgrow
+// Config.MaxInterest everything has interest until the next reconnect.
 //
 // # Goroutines
 //
