@@ -183,7 +183,10 @@ type stage struct {
 	queue []*record.Proposal
 	ended []plan.Result
 	again int
-	last  map[string]uint64 // what the store says, by subject
+	// hushed are the messages that a purge said it removes, heard the subjects that it said were purged.
+	hushed []uint64
+	heard  []string
+	last   map[string]uint64 // what the store says, by subject
 }
 
 func newStage(t *testing.T, messages int) *stage {
@@ -246,6 +249,12 @@ func (g *stage) submitAgain(op plan.Op) {
 	g.again++
 	g.p.Submit(op)
 }
+
+// Hush implements Purged.
+func (g *stage) Hush(seq uint64) { g.hushed = append(g.hushed, seq) }
+
+// Purged implements Purged.
+func (g *stage) Purged(subject string) { g.heard = append(g.heard, subject) }
 
 func (g *stage) apply() {
 	for g.p.Flush(); len(g.queue) > 0; g.p.Flush() {
@@ -333,7 +342,7 @@ func TestPurge(t *testing.T) {
 				tc.change(g)
 			}
 			a := ask(jsapi.VerbStreamPurge, tc.body)
-			if op := NewPurge(&a.Call, g.find, g.submitAgain); op != nil {
+			if op := NewPurge(&a.Call, g.find, g.submitAgain, g); op != nil {
 				g.p.Submit(op)
 				g.apply()
 			}
@@ -351,6 +360,12 @@ func TestPurge(t *testing.T) {
 			if got := 4 - g.s.State().Messages; got != tc.purged {
 				t.Fatalf("%d messages went, want %d", got, tc.purged)
 			}
+			if len(g.heard) != 1 {
+				t.Fatalf("told %d times of the purge, want once", len(g.heard))
+			}
+			if n := uint64(len(g.hushed)); n != tc.purged && (n != 0 || g.s.State().Messages != 0) {
+				t.Fatalf("told of %d messages, want %d, or none if all went at once", n, tc.purged)
+			}
 		})
 	}
 }
@@ -361,7 +376,7 @@ func TestPurgeStep(t *testing.T) {
 	for n, steps := range map[int]int{PurgeStep - 1: 1, PurgeStep: 2, PurgeStep + 1: 2, 2*PurgeStep + 1: 3} {
 		g := newStage(t, n+1)
 		a := ask(jsapi.VerbStreamPurge, `{"keep":1}`)
-		g.p.Submit(NewPurge(&a.Call, g.find, g.submitAgain))
+		g.p.Submit(NewPurge(&a.Call, g.find, g.submitAgain, g))
 		g.apply()
 		if body := a.only(t); !strings.Contains(body, fmt.Sprintf(`"purged":%d`, n)) || g.again != steps-1 {
 			t.Errorf("%d messages: %s in %d steps, want %d", n, body, g.again+1, steps)
@@ -370,7 +385,7 @@ func TestPurgeStep(t *testing.T) {
 	// Messages that do not match are looked at in steps, too.
 	g := newStage(t, 2*PurgeLook+10)
 	a := ask(jsapi.VerbStreamPurge, `{"filter":"*.none"}`)
-	g.p.Submit(NewPurge(&a.Call, g.find, g.submitAgain))
+	g.p.Submit(NewPurge(&a.Call, g.find, g.submitAgain, g))
 	g.apply()
 	if body := a.only(t); !strings.Contains(body, `"purged":0`) || g.again != 2 {
 		t.Errorf("%s in %d steps, want 3", body, g.again+1)

@@ -30,7 +30,7 @@ type Target struct {
 	Domain string
 	// Floor is the weakest level that the server accepts.
 	Floor jsapi.AckLevel
-	// Hear is told what rollups do.
+	// Hear is told what rollups do. May be nil.
 	Hear Purged
 }
 
@@ -124,7 +124,7 @@ func (o *Op) Done(*plan.Planner) {
 	if o.level == jsapi.LevelLeader && !o.ack.Duplicate {
 		o.level = jsapi.LevelQuorum // the ack says what was reached
 	}
-	if len(o.h.Rollup) > 0 && o.err == nil && !o.ack.Duplicate {
+	if len(o.h.Rollup) > 0 && o.err == nil && !o.ack.Duplicate && o.target.Hear != nil {
 		subject := o.subject
 		if kind, _ := o.h.RollupKind(); kind == jsapi.RollupAll {
 			subject = ""

@@ -155,7 +155,7 @@ func TestOrderOfChecks(t *testing.T) {
 	t.Parallel()
 	// Each row takes away the fault that the row before it was refused for.
 	all := [][2]string{
-		{"Nats-Incr", "1"}, {"Nats-Batch-Id", "b"}, {"Nats-Expected-Stream", "T"}, {"Nats-TTL", "10"},
+		{"Nats-Batch-Id", "b"}, {"Nats-Incr", "1"}, {"Nats-Expected-Stream", "T"}, {"Nats-TTL", "10"},
 		{"Holdfast-Ack", "soon"},
 		{"Nats-Expected-Last-Subject-Sequence", "9"}, {"Nats-Expected-Last-Sequence", "9"},
 		{"Nats-Schedule", "@every 1s"}, {"Nats-Stream-Source", "x"},
@@ -163,7 +163,7 @@ func TestOrderOfChecks(t *testing.T) {
 		{"Nats-Expected-Last-Msg-Id", "other"}, {"Nats-Rollup", "both"},
 	}
 	for i, want := range []string{
-		`"err_code":10168`, `"err_code":10174`, `"err_code":10060`, `"err_code":10166`,
+		`"err_code":10174`, `"err_code":10168`, `"err_code":10060`, `"err_code":10166`,
 		`unknown ack level`,
 		`"err_code":10071,"description":"wrong last sequence: 1"`, `"err_code":10071,"description":"wrong last sequence: 1"`,
 		`"err_code":10188`, `"err_code":10227`,
