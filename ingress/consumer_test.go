@@ -124,7 +124,7 @@ func TestPlainAckSurvivesARebuild(t *testing.T) {
 			if n.w.group.applied() > 100 {
 				break
 			}
-			if n.term.barred >= 3 {
+			if n.term.barriersAsked() >= 3 {
 				n.term.release()
 			}
 		}

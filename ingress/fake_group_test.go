@@ -275,6 +275,12 @@ func (t *fakeTerm) set(f func()) {
 	f()
 }
 
+func (t *fakeTerm) barriersAsked() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.barred
+}
+
 func (t *fakeTerm) pending() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

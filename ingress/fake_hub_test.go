@@ -74,6 +74,19 @@ func (c *fakeConn) Flush(ctx context.Context) error {
 	return errors.Join(c.flushErr, ctx.Err())
 }
 
+// failFlush makes Flush fail from now on, or not.
+func (c *fakeConn) failFlush(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.flushErr = err
+}
+
+func (c *fakeConn) flushed() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.flushes
+}
+
 func (c *fakeConn) Publish(string, string, []byte, []byte) error { return nil }
 
 func (c *fakeConn) Close() {

@@ -3,6 +3,7 @@ package ingress
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -259,8 +260,8 @@ func TestMaxAgeWhileRemovalsAreInFlight(t *testing.T) {
 
 func TestNothingExpiresWhileTheClockIsNotBelieved(t *testing.T) {
 	t.Parallel()
-	trusted := false
-	inWorld(t, Config{AgesTrusted: func() bool { return trusted }}, func(t *testing.T, n *node) {
+	var trusted atomic.Bool
+	inWorld(t, Config{AgesTrusted: trusted.Load}, func(t *testing.T, n *node) {
 		n.stream(m{"max_age": time.Second})
 		n.fill(1)
 		pass(time.Minute)
@@ -272,7 +273,7 @@ func TestNothingExpiresWhileTheClockIsNotBelieved(t *testing.T) {
 		if got := n.w.group.applied() - before; got > 70 {
 			t.Fatalf("%d entries in a minute of waiting", got)
 		}
-		trusted = true
+		trusted.Store(true)
 		pass(3 * time.Second)
 		if st := n.state(); st.Msgs != 0 {
 			t.Fatalf("%d messages, want none", st.Msgs)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,14 +40,14 @@ func TestCreateIsAnsweredWhenItIsLive(t *testing.T) {
 		}
 		other := n.send("$JS.API.STREAM.INFO.S", "", "")
 		n.wantError(other, jsapi.CodeStreamNotFound, "")
-		flushed := n.hub.conn.flushes
+		flushed := n.hub.conn.flushed()
 		n.term.release()
 		wait()
 		if body := n.answer(inbox).body; !strings.Contains(body, `"did_create":true`) {
 			t.Fatalf("answer %s", body)
 		}
-		if n.hub.conn.flushes != flushed+1 || !slices.Equal(n.hub.conn.subjects(), []string{"s.>"}) {
-			t.Fatalf("%d flushes, subscribed %v", n.hub.conn.flushes-flushed, n.hub.conn.subjects())
+		if n.hub.conn.flushed() != flushed+1 || !slices.Equal(n.hub.conn.subjects(), []string{"s.>"}) {
+			t.Fatalf("%d flushes, subscribed %v", n.hub.conn.flushed()-flushed, n.hub.conn.subjects())
 		}
 		if got := phase(n); got != record.StreamLive {
 			t.Fatalf("phase %q, want live", got)
@@ -60,9 +61,7 @@ func TestCreateGoesOnUnderTheNextLeader(t *testing.T) {
 	for name, stop := range map[string]func(n *node){
 		"reserved": func(n *node) { n.term.hold() },
 		"stored, not subscribed": func(n *node) {
-			n.hub.conn.mu.Lock()
-			n.hub.conn.flushErr = errors.New("down")
-			n.hub.conn.mu.Unlock()
+			n.hub.conn.failFlush(errors.New("down"))
 		},
 		"subscribed, not live": func(n *node) {
 			n.w.meta.set(func() {
@@ -103,15 +102,11 @@ func TestCreateGoesOnUnderTheNextLeader(t *testing.T) {
 func TestCreateStepIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	inWorld(t, Config{}, func(t *testing.T, n *node) {
-		n.hub.conn.mu.Lock()
-		n.hub.conn.flushErr = errors.New("down")
-		n.hub.conn.mu.Unlock()
+		n.hub.conn.failFlush(errors.New("down"))
 		inbox := n.send("$JS.API.STREAM.CREATE.S", "", createS)
 		pass(3 * retryStep)
 		n.silent(inbox, "the subscriptions are not at the server")
-		n.hub.conn.mu.Lock()
-		n.hub.conn.flushErr = nil
-		n.hub.conn.mu.Unlock()
+		n.hub.conn.failFlush(nil)
 		pass(2 * retryStep)
 		n.answer(inbox)
 		pass(time.Minute)
@@ -436,9 +431,7 @@ func TestWhoAnswers(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					leader.hub.conn.mu.Lock()
-					leader.hub.conn.flushErr = errors.New("down")
-					leader.hub.conn.mu.Unlock()
+					leader.hub.conn.failFlush(errors.New("down"))
 				}
 				inbox := n.w.newInbox()
 				for _, x := range nodes {
@@ -541,28 +534,31 @@ func TestAccountWithoutJetStream(t *testing.T) {
 
 func TestCreateBeforeTheClusterIsFounded(t *testing.T) {
 	t.Parallel()
-	open := false
-	inWorld(t, Config{Open: func() bool { return open }}, func(t *testing.T, n *node) {
+	var open atomic.Bool
+	inWorld(t, Config{Open: open.Load}, func(t *testing.T, n *node) {
 		n.wantError(n.send("$JS.API.STREAM.CREATE.S", "", createS), jsapi.CodeClusterNotAvail, "")
-		open = true
+		open.Store(true)
 		n.stream(nil)
 	})
 }
 
 func TestListsWaitForTheReplica(t *testing.T) {
 	t.Parallel()
-	var fail error
+	var fail atomic.Bool
 	inWorld(t, Config{ReadIndex: func(_ context.Context, group uint32) error {
 		if group != 1 {
 			return fmt.Errorf("asked for group %d", group)
 		}
-		return fail
+		if fail.Load() {
+			return errors.New("no leader")
+		}
+		return nil
 	}}, func(t *testing.T, n *node) {
 		n.stream(nil)
 		if got := must[jsapi.StreamListResponse](n, "STREAM.LIST", nil).Streams; len(got) != 1 {
 			t.Fatalf("%d streams", len(got))
 		}
-		fail = errors.New("no leader")
+		fail.Store(true)
 		n.wantError(n.send("$JS.API.STREAM.LIST", "", ""), jsapi.CodeClusterNotAvail, "")
 		n.wantError(n.send("$JS.API.INFO", "", ""), jsapi.CodeClusterNotAvail, "")
 	})
@@ -583,15 +579,15 @@ func TestManyMetaCallsAreRefused(t *testing.T) {
 // answers what waits when it ends.
 func TestGiveUp(t *testing.T) {
 	t.Parallel()
-	resigned := 0
-	inWorld(t, Config{Resign: func(group uint32) { resigned++ }}, func(t *testing.T, n *node) {
+	var resigned atomic.Int32
+	inWorld(t, Config{Resign: func(uint32) { resigned.Add(1) }}, func(t *testing.T, n *node) {
 		n.stream(nil)
 		n.term.hold()
 		n.publish("s.a", "", "x")
 		n.term.refuse(record.ErrUnknownOutcome)
 		pass(3 * resignEvery)
-		if resigned < 3 {
-			t.Fatalf("asked %d times", resigned)
+		if got := resigned.Load(); got < 3 {
+			t.Fatalf("asked %d times", got)
 		}
 		inbox := n.publish("s.a", "", "x")
 		n.endTerm()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -56,8 +57,13 @@ func TestPublishInTheQueueAtTheEndOfATerm(t *testing.T) {
 func TestLimbo(t *testing.T) {
 	t.Parallel()
 	inWorld(t, Config{}, func(t *testing.T, n *node) {
+		var mu sync.Mutex
 		var told []string
-		l := newLimbo(time.Second, 2, func(p *lost) { told = append(told, p.reply) })
+		l := newLimbo(time.Second, 2, func(p *lost) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, p.reply)
+		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
@@ -70,6 +76,8 @@ func TestLimbo(t *testing.T) {
 		}
 		want := func(when, replies string) {
 			t.Helper()
+			mu.Lock()
+			defer mu.Unlock()
 			if got := strings.Join(told, " "); got != replies {
 				t.Fatalf("%s: told %q, want %q", when, got, replies)
 			}
@@ -272,8 +280,8 @@ func TestRebuildKeepsOrder(t *testing.T) {
 				t.Fatalf("sequence %d holds %q", i+1, m.Data)
 			}
 		}
-		if n.term.barred != 1 {
-			t.Fatalf("%d barriers, want 1", n.term.barred)
+		if n.term.barriersAsked() != 1 {
+			t.Fatalf("%d barriers, want 1", n.term.barriersAsked())
 		}
 	})
 }
