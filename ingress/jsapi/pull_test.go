@@ -1,4 +1,3 @@
-//nolint:lll // Bodies are one line, as on the wire.
 package jsapi
 
 import (

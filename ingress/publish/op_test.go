@@ -71,21 +71,27 @@ func (g *stage) ScanKeys(record.StreamID, uint64, func(uint64) bool) error     {
 func (g *stage) NextBySubject(record.StreamID, string, uint64) (uint64, bool, error) {
 	return 0, false, nil
 }
+
 func (g *stage) PrevBySubject(record.StreamID, string, uint64, uint64) (uint64, bool, error) {
 	return 0, false, nil
 }
+
 func (g *stage) StreamState(record.StreamID) (record.StreamState, error) {
 	return record.StreamState{}, record.ErrNotFound
 }
+
 func (g *stage) SubjectStat(record.StreamID, string) (record.SubjectStat, bool, error) {
 	return record.SubjectStat{}, false, nil
 }
+
 func (g *stage) Subjects(record.StreamID, string, string, func(string, record.SubjectStat) bool) error {
 	return nil
 }
+
 func (g *stage) Dedup(record.StreamID, string) (seq uint64, at int64, ok bool, err error) {
 	return 0, 0, false, nil
 }
+
 func (g *stage) DedupUntil(record.StreamID, int64, int64, func(int64, string) bool) error { return nil }
 
 // plan.Listener.
@@ -155,12 +161,18 @@ func TestOrderOfChecks(t *testing.T) {
 	t.Parallel()
 	// Each row takes away the fault that the row before it was refused for.
 	all := [][2]string{
-		{"Nats-Batch-Id", "b"}, {"Nats-Incr", "1"}, {"Nats-Expected-Stream", "T"}, {"Nats-TTL", "10"},
+		{"Nats-Batch-Id", "b"},
+		{"Nats-Incr", "1"},
+		{"Nats-Expected-Stream", "T"},
+		{"Nats-TTL", "10"},
 		{"Holdfast-Ack", "soon"},
-		{"Nats-Expected-Last-Subject-Sequence", "9"}, {"Nats-Expected-Last-Sequence", "9"},
-		{"Nats-Schedule", "@every 1s"}, {"Nats-Stream-Source", "x"},
+		{"Nats-Expected-Last-Subject-Sequence", "9"},
+		{"Nats-Expected-Last-Sequence", "9"},
+		{"Nats-Schedule", "@every 1s"},
+		{"Nats-Stream-Source", "x"},
 		{"Nats-Msg-Id", "known"},
-		{"Nats-Expected-Last-Msg-Id", "other"}, {"Nats-Rollup", "both"},
+		{"Nats-Expected-Last-Msg-Id", "other"},
+		{"Nats-Rollup", "both"},
 	}
 	for i, want := range []string{
 		`"err_code":10174`, `"err_code":10168`, `"err_code":10060`, `"err_code":10166`,
@@ -291,26 +303,31 @@ func TestLimits(t *testing.T) {
 		"old: bytes":    {func(c *jsapi.StreamConfig) { c.MaxBytes = 2*size - 1 }, []string{"s.a", "s.b"}, "2"},
 		"old: subject":  {func(c *jsapi.StreamConfig) { c.MaxMsgsPer = 1 }, []string{"s.a", "s.b", "s.a"}, "2 3"},
 		"new: messages": {
-			func(c *jsapi.StreamConfig) { c.MaxMsgs, c.Discard = 2, jsapi.DiscardNew }, []string{"s.a", "s.b", "s.c"},
+			func(c *jsapi.StreamConfig) { c.MaxMsgs, c.Discard = 2, jsapi.DiscardNew },
+			[]string{"s.a", "s.b", "s.c"},
 			"maximum messages exceeded",
 		},
 		"new: at messages": {func(c *jsapi.StreamConfig) { c.MaxMsgs, c.Discard = 2, jsapi.DiscardNew }, []string{"s.a", "s.b"}, "1 2"},
 		"new: at bytes":    {func(c *jsapi.StreamConfig) { c.MaxBytes, c.Discard = 2*size, jsapi.DiscardNew }, []string{"s.a", "s.b"}, "1 2"},
 		"new: bytes": {
-			func(c *jsapi.StreamConfig) { c.MaxBytes, c.Discard = 2*size-1, jsapi.DiscardNew }, []string{"s.a", "s.b"},
+			func(c *jsapi.StreamConfig) { c.MaxBytes, c.Discard = 2*size-1, jsapi.DiscardNew },
+			[]string{"s.a", "s.b"},
 			"maximum bytes exceeded",
 		},
 		"new: replaces one of its subject": {
 			func(c *jsapi.StreamConfig) { c.MaxMsgs, c.MaxMsgsPer, c.Discard = 2, 1, jsapi.DiscardNew },
-			[]string{"s.a", "s.b", "s.a"}, "2 3",
+			[]string{"s.a", "s.b", "s.a"},
+			"2 3",
 		},
 		"new: replaces in bytes": {
 			func(c *jsapi.StreamConfig) { c.MaxBytes, c.MaxMsgsPer, c.Discard = 2*size, 1, jsapi.DiscardNew },
-			[]string{"s.a", "s.b", "s.a"}, "2 3",
+			[]string{"s.a", "s.b", "s.a"},
+			"2 3",
 		},
 		"new per subject": {
 			func(c *jsapi.StreamConfig) { c.MaxMsgsPer, c.Discard, c.DiscardNewPer = 1, jsapi.DiscardNew, true },
-			[]string{"s.a", "s.b", "s.a"}, "maximum messages per subject exceeded",
+			[]string{"s.a", "s.b", "s.a"},
+			"maximum messages per subject exceeded",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
