@@ -28,7 +28,7 @@ func bounded(t *testing.T) context.Context {
 // single starts a node alone, stopped with the test.
 func single(t *testing.T) *Node {
 	t.Helper()
-	n, err := NewNode(node.Config{DataDir: t.TempDir(), Profile: "local"}, &Ports{})
+	n, err := NewNode(node.Config{DataDir: t.TempDir()}, &Ports{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ const readyTimeout = 25 * time.Second
 
 // Options says how the nodes run.
 type Options struct {
-	// Profile is the timeouts of clusters. A server alone has the shortest ones.
+	// Profile is the Raft timeouts.
 	Profile string
 	// Logger receives what the nodes say; nil: nothing.
 	Logger *zap.Logger

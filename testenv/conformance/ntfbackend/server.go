@@ -70,10 +70,10 @@ func (b *nodes) plan(in *instance, plan *backend.InstancePlan) ([]*srv, error) {
 		}
 		cfg := node.Config{
 			NodeID: np.Name, DataDir: filepath.Join(in.dir, np.Dir, "data"), NATSConfig: n.config,
-			Logger: log, Profile: "local", RaftListen: raft[i], // no timeout matters where there is one voter
+			Logger: log, Profile: b.opts.Profile, RaftListen: raft[i],
 		}
 		if np.Cluster != "" {
-			cfg.Profile, cfg.RouteListen = b.opts.Profile, n.listener("cluster")
+			cfg.RouteListen = n.listener("cluster")
 			for j, other := range plan.Nodes {
 				cfg.Peers = append(cfg.Peers, other.Name+"="+raft[j])
 			}

@@ -35,7 +35,7 @@ func run(ctx context.Context) error {
 	dir := flag.String("dir", "", "directory of the servers' state (a fast one); default: a temporary one")
 	servers := flag.String("servers", holdfast,
 		`what servers are: "holdfast", or "inprocess" for the real JetStream`)
-	profile := flag.String("profile", "lan", "Raft timeouts of clusters: lan or fast")
+	profile := flag.String("profile", "lan", "Raft timeouts: lan or fast")
 	preserve := flag.Bool("preserve", false, "keep the servers' directories")
 	verbose := flag.Bool("v", false, "log to standard error")
 	pprof := flag.String("pprof", "", "loopback address for profiles; default: none")
