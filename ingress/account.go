@@ -18,11 +18,11 @@ type account struct {
 }
 
 // send sends a reply or status. What can not be sent is logged: its receiver times out.
-func (a *account) send(subject, reply string, header, body []byte) {
+func (a *account) send(subject string, header, body []byte) {
 	if subject == "" {
 		return
 	}
-	if err := a.link.Send(subject, reply, header, body); err != nil {
+	if err := a.link.Send(subject, "", header, body); err != nil {
 		a.srv.log.Warn("reply not sent", zap.String("account", a.Name), zap.Error(err))
 	}
 }
@@ -30,7 +30,7 @@ func (a *account) send(subject, reply string, header, body []byte) {
 // noResponders tells a requester that nobody serves its subject, as a server does.
 func (a *account) noResponders(m *Msg) {
 	h := jsapi.AppendStatusLine(nil, jsapi.StatusNoResponders)
-	a.send(m.Reply, "", jsapi.EndHeader(jsapi.AppendHeader(h, jsapi.HdrSubject, m.Subject)), nil)
+	a.send(m.Reply, jsapi.EndHeader(jsapi.AppendHeader(h, jsapi.HdrSubject, m.Subject)), nil)
 }
 
 // controlSubjects are the API subjects that every node listens on, without the
@@ -85,6 +85,6 @@ func (a *account) closeLink() {
 
 // apiError answers an API request with an error.
 func (a *account) apiError(req *jsapi.Request, m *Msg, e *jsapi.Error) {
-	ac := api.Call{Req: *req, Reply: func(body []byte) { a.send(m.Reply, "", nil, body) }}
+	ac := api.Call{Req: *req, Reply: func(body []byte) { a.send(m.Reply, nil, body) }}
 	ac.Error(e)
 }

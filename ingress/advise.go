@@ -26,7 +26,7 @@ func (s *Server) advise(a *account, subject string, v any) {
 		s.log.Error("encoding an advisory", zap.Error(err))
 		return
 	}
-	a.send(subject, "", nil, b)
+	a.send(subject, nil, b)
 }
 
 // advise publishes the advisory of a consumer's action.

@@ -205,10 +205,10 @@ func (c *consumer) act(e *engine, actions []deliver.Action) {
 			c.deliver(e, act)
 		case deliver.ActStatus:
 			if e.term.Check() == nil {
-				a.send(act.To, "", act.Header, nil)
+				a.send(act.To, act.Header, nil)
 			}
 		case deliver.ActReply:
-			a.send(act.To, "", nil, nil)
+			a.send(act.To, nil, nil)
 		case deliver.ActSettle:
 			c.settling = append(c.settling, act.Seq)
 		case deliver.ActExpire:
@@ -288,7 +288,7 @@ func (c *consumer) leave(e *engine) {
 	}
 	for _, act := range status(nil) {
 		if act.Kind == deliver.ActStatus {
-			c.st.acct.send(act.To, "", act.Header, nil)
+			c.st.acct.send(act.To, act.Header, nil)
 		}
 	}
 }
@@ -324,7 +324,7 @@ func (e *engine) next(ev *event) {
 		return
 	}
 	if v, _ := jsapi.HeaderGet(m.Header, jsapi.HdrRequiredLevel); !jsapi.APILevelSupported(v, api.Level) {
-		st.acct.send(m.Reply, "", jsapi.AppendStatus(nil, jsapi.StatusRequiredLevel), nil)
+		st.acct.send(m.Reply, jsapi.AppendStatus(nil, jsapi.StatusRequiredLevel), nil)
 		return
 	}
 	c.used = true

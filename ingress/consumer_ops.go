@@ -137,7 +137,7 @@ func (o *pauseOp) Done(*plan.Planner) {
 }
 
 // advisePause tells that the consumer was paused or goes on.
-func (c *consumer) advisePause(until time.Time, paused bool) { //nolint:revive // flag-parameter: a value to tell
+func (c *consumer) advisePause(until time.Time, paused bool) {
 	srv, st := c.st.e.srv, c.st
 	srv.advise(st.acct, jsapi.SubjectConsumerPause+st.row.Name+"."+c.cfg.Name, &jsapi.ConsumerPauseAdvisory{
 		Event: srv.event(jsapi.AdvisoryConsumerPause), Stream: st.row.Name, Consumer: c.cfg.Name,

@@ -210,7 +210,7 @@ func (e *engine) refuse(st *stream, reply string) {
 	if e.p.Err() != nil {
 		err = jsapi.WithText(jsapi.CodeClusterNotAvail, publish.TextNotStored)
 	}
-	st.acct.send(reply, "", nil, jsapi.AppendPubError(nil, st.row.Name, err))
+	st.acct.send(reply, nil, jsapi.AppendPubError(nil, st.row.Name, err))
 }
 
 // submit plans an operation of the engine's own.

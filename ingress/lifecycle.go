@@ -59,7 +59,7 @@ func (s *Server) absent(ac *api.Call) {
 func (s *Server) apiCall(c *call) *api.Call {
 	return &api.Call{Req: c.req, Header: c.msg.Header, Body: c.msg.Data, Reply: func(body []byte) {
 		s.stats.total.Add(1)
-		c.acct.send(c.msg.Reply, "", nil, body)
+		c.acct.send(c.msg.Reply, nil, body)
 	}, Failed: func() { s.stats.errors.Add(1) }}
 }
 

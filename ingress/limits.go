@@ -23,20 +23,7 @@ type limitCursor struct {
 func shrink(s *plan.Stream, cfg *jsapi.StreamConfig, at limitCursor) (next limitCursor, more bool) {
 	left := limitStep
 	if n := cfg.MaxMsgsPer; n > 0 && !at.subjects {
-		over, after, end := s.SubjectsAbove(uint64(n), at.after, limitRows)
-		for _, subject := range over {
-			for st := s.SubjectStat(subject); st.Count > uint64(n); st = s.SubjectStat(subject) {
-				if left == 0 {
-					return at, true
-				}
-				if !s.Remove(s.FirstOf(subject, st.First)) {
-					break
-				}
-				left--
-			}
-			at.after = subject
-		}
-		if at.after = after; !end {
+		if at, more = shrinkSubjects(s, uint64(n), at, &left); more {
 			return at, true
 		}
 	}
@@ -58,6 +45,25 @@ func shrink(s *plan.Stream, cfg *jsapi.StreamConfig, at limitCursor) (next limit
 		}
 	}
 	return at, false
+}
+
+// shrinkSubjects is shrink for the limit of each subject.
+func shrinkSubjects(s *plan.Stream, n uint64, at limitCursor, left *int) (next limitCursor, more bool) {
+	over, after, end := s.SubjectsAbove(n, at.after, limitRows)
+	for _, subject := range over {
+		for st := s.SubjectStat(subject); st.Count > n; st = s.SubjectStat(subject) {
+			if *left == 0 {
+				return at, true
+			}
+			if !s.Remove(s.FirstOf(subject, st.First)) {
+				break
+			}
+			*left--
+		}
+		at.after = subject
+	}
+	at.after = after
+	return at, !end
 }
 
 // limitOp goes on with limits that an update lowered, a bounded step at a time. A

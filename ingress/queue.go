@@ -45,16 +45,15 @@ func (q *queue) offer(ev event, size int) offered {
 	return taken
 }
 
-// push adds an event whatever the size of the queue; false if it is closed.
-func (q *queue) push(ev event) bool {
+// push adds an event whatever the size of the queue; a closed one drops it.
+func (q *queue) push(ev event) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.mu.closed {
-		return false
+		return
 	}
 	q.mu.events = append(q.mu.events, ev)
 	q.signal()
-	return true
 }
 
 func (q *queue) signal() {

@@ -215,12 +215,12 @@ func (s *Server) unplanned(ev *event) {
 
 func (s *Server) tellLost(p *lost) {
 	e := jsapi.WithText(jsapi.CodeClusterNotAvail, publish.TextUnknown)
-	p.acct.send(p.reply, "", nil, jsapi.AppendPubError(nil, p.stream, e))
+	p.acct.send(p.reply, nil, jsapi.AppendPubError(nil, p.stream, e))
 }
 
 // overloaded answers a publish that found the group's queue full.
 func (s *Server) overloaded(a *account, reply, stream string) {
 	s.dropped.Add(1)
 	e := jsapi.NewError(jsapi.CodeStreamTooManyRequests)
-	a.send(reply, "", jsapi.AppendStatus(nil, jsapi.StatusTooManyRequests), jsapi.AppendPubError(nil, stream, e))
+	a.send(reply, jsapi.AppendStatus(nil, jsapi.StatusTooManyRequests), jsapi.AppendPubError(nil, stream, e))
 }

@@ -124,7 +124,7 @@ type replier struct {
 // Reply implements publish.Replier.
 func (r replier) Reply(subject string, header, body []byte) {
 	r.e.srv.counts.answers.Add(1)
-	r.acct.send(subject, "", header, body)
+	r.acct.send(subject, header, body)
 }
 
 // Leading implements publish.Replier.

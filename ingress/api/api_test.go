@@ -215,21 +215,27 @@ func (g *stage) ScanKeys(record.StreamID, uint64, func(uint64) bool) error     {
 func (g *stage) NextBySubject(record.StreamID, string, uint64) (uint64, bool, error) {
 	return 0, false, nil
 }
+
 func (g *stage) PrevBySubject(record.StreamID, string, uint64, uint64) (uint64, bool, error) {
 	return 0, false, nil
 }
+
 func (g *stage) StreamState(record.StreamID) (record.StreamState, error) {
 	return record.StreamState{}, record.ErrNotFound
 }
+
 func (g *stage) SubjectStat(_ record.StreamID, subject string) (record.SubjectStat, bool, error) {
 	return record.SubjectStat{Count: 1, Last: g.last[subject]}, g.last[subject] != 0, nil
 }
+
 func (g *stage) Subjects(record.StreamID, string, string, func(string, record.SubjectStat) bool) error {
 	return nil
 }
+
 func (g *stage) Dedup(record.StreamID, string) (seq uint64, at int64, ok bool, err error) {
 	return 0, 0, false, nil
 }
+
 func (g *stage) DedupUntil(record.StreamID, int64, int64, func(int64, string) bool) error { return nil }
 func (g *stage) Gather(uint64)                                                            {}
 func (g *stage) Applied(uint64)                                                           {}

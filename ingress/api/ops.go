@@ -173,29 +173,23 @@ func (o *Purge) Plan(p *plan.Planner) uint64 {
 
 // match returns the next message to remove, nil when none is left.
 func (o *Purge) match(s *plan.Stream) *record.Message {
-	var m *record.Message
 	if o.req.Subject != "" && !jsapi.HasWildcards(o.req.Subject) {
-		if seq := s.FirstOf(o.req.Subject, o.next); seq != 0 {
-			m = s.Planned(seq)
+		seq := s.FirstOf(o.req.Subject, o.next)
+		if seq == 0 || seq > o.upTo {
+			return nil
 		}
-	} else {
-		for m = s.Next(o.next); m != nil && o.req.Subject != ""; m = s.Next(m.Seq + 1) {
-			if jsapi.SubjectMatches(o.req.Subject, m.Subject) {
-				break
-			}
-			if m.Seq >= o.upTo {
-				return nil
-			}
-			if o.looked++; o.looked == PurgeLook {
-				o.next = m.Seq + 1
-				return nil
-			}
+		return s.Planned(seq)
+	}
+	for m := s.Next(o.next); m != nil && m.Seq <= o.upTo; m = s.Next(m.Seq + 1) {
+		if o.req.Subject == "" || jsapi.SubjectMatches(o.req.Subject, m.Subject) {
+			return m
+		}
+		if o.looked++; o.looked == PurgeLook {
+			o.next = m.Seq + 1
+			return nil
 		}
 	}
-	if m == nil || m.Seq > o.upTo {
-		return nil
-	}
-	return m
+	return nil
 }
 
 // end returns the last sequence that may go: 0 means none.

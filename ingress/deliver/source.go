@@ -59,8 +59,9 @@ type Start struct {
 //	new                last sequence + 1
 //	by_start_sequence  that sequence, not below the first; it may be in the future
 //	by_start_time      first message at or after the time, else new
-//	last_per_subject   last sequence if nothing matches, else lowest of the last messages of the matching subjects; up to the last sequence of now
-//	                   only messages that are the last of their subject there are delivered
+//	last_per_subject   last sequence if nothing matches, else lowest of the last messages of the matching
+//	                   subjects; up to the last sequence of now only messages that are the last of their
+//	                   subject there are delivered
 func Begin(p Positions, s Start) record.ConsumerState {
 	var st record.ConsumerState
 	first, last := p.First(), p.Last()

@@ -93,30 +93,31 @@ func (s *Stream) countStored(low, high uint64, filters []string) uint64 {
 			n++
 		}
 	}
-	var err error
 	if len(filters) == 0 {
-		err = s.p.store.ScanKeys(s.ID, low, func(seq uint64) bool {
+		if err := s.p.store.ScanKeys(s.ID, low, func(seq uint64) bool {
 			if seq <= high {
 				count(seq)
 			}
 			return seq < high
-		})
-	} else {
-		err = s.p.store.Scan(s.ID, low, func(seq uint64, b []byte) bool {
-			if seq > high {
-				return false
-			}
-			subject, err := record.MessageSubject(b)
-			if err != nil {
-				s.p.Fatal(err)
-				return false
-			}
-			if matches(filters, string(subject)) {
-				count(seq)
-			}
-			return seq < high
-		})
+		}); err != nil {
+			s.p.Fatal(err)
+		}
+		return n
 	}
+	err := s.p.store.Scan(s.ID, low, func(seq uint64, b []byte) bool {
+		if seq > high {
+			return false
+		}
+		subject, err := record.MessageSubject(b)
+		if err != nil {
+			s.p.Fatal(err)
+			return false
+		}
+		if matches(filters, string(subject)) {
+			count(seq)
+		}
+		return seq < high
+	})
 	if err != nil {
 		s.p.Fatal(err)
 	}

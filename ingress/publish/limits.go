@@ -21,17 +21,9 @@ func (o *Op) checkLimits(s *plan.Stream) *jsapi.Error {
 		return nil
 	}
 	size, st := plan.StoredSize(o.subject, o.header, o.payload), s.State()
-	replaces, room := false, uint64(0)
-	if n := cfg.MaxMsgsPer; n > 0 {
-		if subj := s.SubjectStat(o.subject); subj.Count >= uint64(n) {
-			if cfg.DiscardNewPer && len(o.h.Rollup) == 0 {
-				return jsapi.ErrStoreFailed(jsapi.TextMaxMsgsPerSubject)
-			}
-			replaces = true
-			if m := s.Planned(s.FirstOf(o.subject, subj.First)); m != nil {
-				room = plan.StoredSize(m.Subject, m.Header, m.Payload)
-			}
-		}
+	room, replaces := o.replaces(s)
+	if replaces && cfg.DiscardNewPer && len(o.h.Rollup) == 0 {
+		return jsapi.ErrStoreFailed(jsapi.TextMaxMsgsPerSubject)
 	}
 	if n := cfg.MaxMsgs; n > 0 && st.Messages >= uint64(n) && !replaces {
 		return jsapi.ErrStoreFailed(jsapi.TextMaxMsgs)
@@ -40,6 +32,22 @@ func (o *Op) checkLimits(s *plan.Stream) *jsapi.Error {
 		return jsapi.ErrStoreFailed(jsapi.TextMaxBytes)
 	}
 	return nil
+}
+
+// replaces says whether the message pushes one of its subject out, and what that one takes.
+func (o *Op) replaces(s *plan.Stream) (room uint64, ok bool) {
+	n := o.target.Config.MaxMsgsPer
+	if n <= 0 {
+		return 0, false
+	}
+	st := s.SubjectStat(o.subject)
+	if st.Count < uint64(n) {
+		return 0, false
+	}
+	if m := s.Planned(s.FirstOf(o.subject, st.First)); m != nil {
+		room = plan.StoredSize(m.Subject, m.Header, m.Payload)
+	}
+	return room, true
 }
 
 // store plans the message and what its rollup and the stream's limits remove.
