@@ -51,7 +51,7 @@ type accountRows struct {
 	count    uint64 // of the changes known, see journal
 	rows     map[string]cachedRow
 	names    []string // sorted
-	subjects subjectTree
+	subjects subjectTree[string]
 }
 
 type cachedRow struct {
@@ -71,11 +71,19 @@ func newDirectory(meta Meta) *directory {
 
 var errNameTaken = errors.New("stream name is taken")
 
-// row returns the row of a stream as this replica has it now, and its version, 0 if there is none.
+// row returns the row of a stream as this replica has it now, and its version, 0 if
+// there is none. Its slices are shared.
 func (d *directory) row(account, name string) (record.StreamRow, uint64) {
 	m, ok := d.meta.Get(streamKey(account, name))
 	if !ok {
 		return record.StreamRow{}, 0
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if a := d.mu.accounts[account]; a != nil {
+		if known, ok := a.rows[name]; ok && known.version == m.Version {
+			return known.row, m.Version
+		}
 	}
 	return decodeRow(m), m.Version
 }
@@ -280,7 +288,7 @@ func (d *directory) overlap(account, except string, subjects []string) string {
 		return ""
 	}
 	for _, s := range subjects {
-		if name := a.subjects.overlap(s, except); name != "" {
+		if name, ok := a.subjects.overlap(s, except); ok {
 			return name
 		}
 	}

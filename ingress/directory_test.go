@@ -217,7 +217,7 @@ func TestSubjectTreeAgainstPairs(t *testing.T) {
 		}
 		return strings.Join(tokens, ".")
 	}
-	var tree subjectTree
+	var tree subjectTree[string]
 	have := map[string][]string{}
 	for step := range 4000 {
 		name := fmt.Sprint(rng.IntN(12))
@@ -228,6 +228,7 @@ func TestSubjectTreeAgainstPairs(t *testing.T) {
 			have[name] = []string{subject(), subject()}
 			tree.add(name, have[name])
 		}
+		checkMatches(t, &tree, have, strings.NewReplacer("*", "a", ".>", "").Replace(subject()))
 		s, except := subject(), fmt.Sprint(rng.IntN(12))
 		want := false
 		for other, subjects := range have {
@@ -235,18 +236,35 @@ func TestSubjectTreeAgainstPairs(t *testing.T) {
 				want = want || other != except && jsapi.SubjectsOverlap(o, s)
 			}
 		}
-		got := tree.overlap(s, except)
-		if (got != "") != want {
+		got, ok := tree.overlap(s, except)
+		if ok != want {
 			t.Fatalf("seed %d step %d: %q overlaps %q, want %v; have %v", seed, step, s, got, want, have)
 		}
-		if got != "" && !slices.ContainsFunc(have[got], func(o string) bool { return jsapi.SubjectsOverlap(o, s) }) {
+		if ok && !slices.ContainsFunc(have[got], func(o string) bool { return jsapi.SubjectsOverlap(o, s) }) {
 			t.Fatalf("seed %d step %d: %q does not overlap %s of %v", seed, step, s, got, have[got])
 		}
 	}
 	for name, subjects := range have {
 		tree.remove(name, subjects)
 	}
-	if len(tree.root.next) != 0 {
+	if !tree.empty() {
 		t.Fatalf("%d tokens are left in an empty tree", len(tree.root.next))
+	}
+}
+
+// checkMatches compares the values that a subject matches with a look at all of them.
+func checkMatches(t *testing.T, tree *subjectTree[string], have map[string][]string, subject string) {
+	t.Helper()
+	got, want := map[string]int{}, map[string]int{}
+	tree.each(subject, func(name string) { got[name]++ })
+	for name, subjects := range have {
+		for _, s := range subjects {
+			if jsapi.SubjectMatches(s, subject) {
+				want[name]++
+			}
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("%q matches (-want +got):\n%s\nhave %v", subject, diff, have)
 	}
 }

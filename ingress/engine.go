@@ -338,6 +338,7 @@ func (e *engine) eachGathered(tick uint64, f func(*consumer, *engine, uint64)) {
 // Rebuilt implements plan.Listener.
 func (e *engine) Rebuilt() {
 	for _, st := range e.streams {
+		clear(st.hushed)
 		if st.loaded && st.changedAt > e.p.AppliedTick() {
 			st.changedAt = 0
 			st.restore()

@@ -182,6 +182,7 @@ func TestUpdateOfSubjects(t *testing.T) {
 		if !slices.Equal(cfg.Subjects, []string{"s.>"}) {
 			t.Fatalf("shows %v before it is applied", cfg.Subjects)
 		}
+		meanwhile := n.publish("s.a", "", "meanwhile") // reaches one subscription
 		row, _ := n.srv.dir.row("A", "S")
 		if diff := cmp.Diff([]string{"s.>", "s.a", "new"}, row.Subjects); diff != "" || row.Request == nil {
 			t.Fatalf("the row must hold old and new subjects meanwhile (-want +got):\n%s", diff)
@@ -191,6 +192,7 @@ func TestUpdateOfSubjects(t *testing.T) {
 		n.term.release()
 		wait()
 		n.answer(up)
+		n.wantAck(meanwhile, `{"stream":"S","seq":1}`)
 		row, _ = n.srv.dir.row("A", "S")
 		if diff := cmp.Diff([]string{"s.a", "new"}, row.Subjects); diff != "" || row.Request != nil {
 			t.Fatalf("row (-want +got):\n%s", diff)
@@ -198,7 +200,8 @@ func TestUpdateOfSubjects(t *testing.T) {
 		if diff := cmp.Diff([]string{"new", "s.a"}, n.hub.conn.subjects()); diff != "" {
 			t.Fatalf("subscribed (-want +got):\n%s", diff)
 		}
-		n.wantAck(n.publish("new", "", "x"), `{"stream":"S","seq":1}`)
+		n.wantAck(n.publish("new", "", "x"), `{"stream":"S","seq":2}`)
+		n.wantAck(n.publish("s.a", "", "x"), `{"stream":"S","seq":3}`)
 		n.wantError(n.send("$JS.API.STREAM.UPDATE.S", "", strings.Replace(createS, `"num_replicas":1`, `"num_replicas":3`, 1)),
 			jsapi.CodeStreamReplicasNotSupported, "")
 	})

@@ -195,10 +195,10 @@ func (s *Server) Drain() { s.closing.Store(true) }
 
 // Close ends everything; terms must have ended before.
 func (s *Server) Close() {
-	s.cancel()
 	for _, a := range s.accounts {
 		a.closeConn() // nothing comes in from here on
 	}
+	s.cancel()
 	s.tasks.Wait() // their answers still leave
 	for _, a := range s.accounts {
 		a.closeLink()

@@ -39,7 +39,7 @@ type stream struct {
 	expiring  bool   // an operation removes what is past max_age
 	ids       trimmer
 	// hushed are messages that a purge or rollup removes: no advisory tells of those that
-	// were delivered. An entry is left behind if the removal comes to nothing.
+	// were delivered.
 	hushed map[uint64]struct{}
 }
 
@@ -156,8 +156,15 @@ func (st *stream) subscribe() error {
 	for _, prefix := range srv.prefixes {
 		want[prefix+".CONSUMER.MSG.NEXT."+st.row.Name+".*"] = of(evNext)
 	}
-	for _, subject := range st.row.Subjects {
+	for _, subject := range st.served() {
 		want[subject] = onPublish
+	}
+	// What goes, goes first: two subscriptions that overlap would store a message twice.
+	for subject, cancel := range st.subs {
+		if want[subject] == nil {
+			cancel()
+			delete(st.subs, subject)
+		}
 	}
 	for subject, h := range want {
 		if st.subs[subject] != nil {
@@ -169,13 +176,16 @@ func (st *stream) subscribe() error {
 		}
 		st.subs[subject] = cancel
 	}
-	for subject, cancel := range st.subs {
-		if want[subject] == nil {
-			cancel()
-			delete(st.subs, subject)
-		}
-	}
 	return nil
+}
+
+// served are the subjects whose messages are the stream's: while an update of them
+// is not finished its row holds the old and the new ones.
+func (st *stream) served() []string {
+	if st.row.Phase == record.StreamLive && st.row.Request != nil && st.loaded {
+		return st.shown.Config.Subjects
+	}
+	return st.row.Subjects
 }
 
 const eventOverhead = 256

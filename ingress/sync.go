@@ -81,6 +81,9 @@ func (e *engine) advance(st *stream) {
 	}
 	switch st.row.Phase {
 	case record.StreamLive:
+		if st.row.Request != nil && !e.load(st) {
+			return // the group can not be read, the term is ending
+		}
 		if err := st.subscribe(); err != nil {
 			e.failed(st, "subscribing a stream's subjects", err)
 			return

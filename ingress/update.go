@@ -121,9 +121,6 @@ func (e *engine) finishUpdate(st *stream) {
 		e.failed(st, "reading an update from the directory", err)
 		return
 	}
-	if !e.load(st) {
-		return // the group can not be read, the term is ending
-	}
 	ac := e.srv.rowCall(st.acct, &st.row, jsapi.VerbStreamUpdate)
 	e.submit(&updateOp{st: st, cfg: &cfg, ac: ac, reserved: true})
 }
