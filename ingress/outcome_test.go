@@ -285,3 +285,34 @@ func TestRebuildKeepsOrder(t *testing.T) {
 		}
 	})
 }
+
+// TestNeverProposedIsCertain: what still forms when the term ends, or waits for a
+// rebuild, was not stored and never will be.
+func TestNeverProposedIsCertain(t *testing.T) {
+	t.Parallel()
+	inWorld(t, Config{Plan: plan.Config{InFlight: 1}}, func(t *testing.T, n *node) {
+		n.stream(nil)
+		n.term.hold()
+		inFlight := n.publish("s.a", "", "in flight")
+		forming := n.publish("s.a", "", "forming")
+		n.endTerm()
+		n.wantError(inFlight, jsapi.CodeClusterNotAvail, publish.TextUnknown)
+		n.wantError(forming, jsapi.CodeClusterNotAvail, publish.TextNotStored)
+
+		n.lead().hold()
+		refused := n.publish("s.a", "", "refused")
+		n.term.set(func() { n.term.barriers = []error{record.ErrNotLeader} })
+		goOn := n.stall() // the refusal and the next publish in one turn
+		n.term.take().Done(record.ErrRefused)
+		waiting := n.w.newInbox()
+		n.hub.conn.inject(Msg{Subject: "s.a", Reply: waiting})
+		goOn()
+		n.endTerm()
+		n.wantError(refused, jsapi.CodeClusterNotAvail, publish.TextNotStored)
+		n.wantError(waiting, jsapi.CodeClusterNotAvail, publish.TextNotStored)
+		n.lead()
+		if st := n.state(); st.Msgs != 0 {
+			t.Fatalf("%d messages are stored", st.Msgs)
+		}
+	})
+}
