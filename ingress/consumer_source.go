@@ -1,6 +1,9 @@
 package ingress
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/holdfast-mq/holdfast/ingress/deliver"
 	"github.com/holdfast-mq/holdfast/ingress/jsapi"
 	"github.com/holdfast-mq/holdfast/ingress/plan"
@@ -87,6 +90,8 @@ func (e *engine) loadConsumers(st *stream) error {
 	if err != nil {
 		return err
 	}
+	// In the order of their cursors, one count goes on where the one before ended.
+	slices.SortFunc(rows, func(a, b row) int { return cmp.Compare(a.state.Next, b.state.Next) })
 	for _, r := range rows {
 		from := &deliver.Loaded{Cursor: r.state, Now: e.term.Now()}
 		err := e.store.Pendings(st.row.ID, r.id, func(p record.Pending) bool {

@@ -11,6 +11,20 @@
 // stream's group. Stream subjects, $JS.ACK and MSG.NEXT are subscribed by the
 // group's leader only, so NATS interest is the forwarding to the leader.
 //
+// # The directory in group 0
+//
+//	key                        value, JSON
+//	stream/<account>/<name>    record.StreamRow: id, group, subjects, phase, request
+//	account/<account>          journal: how many changes the account's streams had, the last names
+//	ids/stream                 the last stream id given out, decimal
+//
+// A "/" in an account is written "%2F". Every write names the account's row in its
+// conditions and adds to its journal, so reservations of one account never judge on
+// the same state, and whoever knows the journal up to n reads what changed since
+// instead of every row. A row in phase creating or deleting, or a live one with a
+// request (an update of its subjects), is finished and answered by whoever leads the
+// stream's group.
+//
 // # One goroutine per led group
 //
 // An engine is one leadership term of one group. Its goroutine owns the plan
@@ -27,5 +41,17 @@
 //
 // Every publish that asked for a reply is answered once. One that arrives without
 // a valid lease may have reached the next leader too: it is not planned, and is
-// answered after the timeout with "outcome unknown".
+// answered after the timeout with "outcome unknown". API calls, too, are answered
+// once, and show what is applied: a consumer whose creation is in flight delivers
+// nothing and is in no answer, one whose removal is in flight still is.
+//
+// After a rebuild of the plan the engine takes back what was planned of descriptions
+// and consumers; their operations are planned again. What consumers delivered and
+// what was acked are facts and are proposed again.
+//
+// # Long work
+//
+// Expiry, purges of a part, lowered limits, dead rows of a purge and message ids past
+// their window go in bounded steps, each an entry of its own. A due row or a sweep
+// row stands for what is left, so the next leader goes on without being asked.
 package ingress

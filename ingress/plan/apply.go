@@ -73,7 +73,7 @@ func (s *Stream) rebuild(p *Planner) bool {
 	s.tail.Cut(st.LastSeq)
 	s.changed, s.removed, s.puts, s.drops = nil, nil, nil, nil
 	s.touchedAt, s.trimmed, s.gone, s.ids, s.looked = 0, 0, false, true, idLookup{}
-	s.deadTick = 0
+	s.deadTick, s.counted = 0, countMemo{}
 	p.keepTail(s)
 	return true
 }

@@ -234,6 +234,15 @@ func (w *world) ScanKeys(id record.StreamID, from uint64, f func(uint64) bool) e
 	return w.Scan(id, from, func(seq uint64, _ []byte) bool { return f(seq) })
 }
 
+func (w *world) ScanSubject(id record.StreamID, subject string, from uint64, f func(uint64) bool) error {
+	for _, seq := range w.sorted(id, from) {
+		if s, _ := record.MessageSubject(w.msgs[id][seq]); string(s) == subject && !f(seq) {
+			break
+		}
+	}
+	return nil
+}
+
 func (w *world) NextBySubject(id record.StreamID, subject string, from uint64) (uint64, bool, error) {
 	for _, seq := range w.sorted(id, from) {
 		if s, _ := record.MessageSubject(w.msgs[id][seq]); string(s) == subject {

@@ -27,6 +27,8 @@ type Messages interface {
 	Scan(stream record.StreamID, from uint64, f func(seq uint64, body []byte) bool) error
 	// ScanKeys is Scan without reading the messages.
 	ScanKeys(stream record.StreamID, from uint64, f func(seq uint64) bool) error
+	// ScanSubject calls f for the stored sequences of exactly this subject from seq on, in order.
+	ScanSubject(stream record.StreamID, subject string, from uint64, f func(seq uint64) bool) error
 	// NextBySubject returns the first stored sequence at or above from of exactly this subject.
 	NextBySubject(stream record.StreamID, subject string, from uint64) (seq uint64, ok bool, err error)
 	// PrevBySubject returns the last stored sequence from floor to upTo of exactly this subject.

@@ -38,6 +38,8 @@ type Stream struct {
 	deadTick uint64 // of the last purge of everything in flight
 	dead     bool   // such a purge is applied, its rows are not swept
 
+	counted countMemo
+
 	inTails *list.Element // in Planner.tails
 	tailed  int           // bytes of the tail as Planner.tailBytes counts them
 }

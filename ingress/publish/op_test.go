@@ -66,8 +66,9 @@ func (g *stage) Now() int64                 { return g.now }
 func (g *stage) Message(record.StreamID, uint64) (record.Message, error) {
 	return record.Message{}, record.ErrNotFound
 }
-func (g *stage) Scan(record.StreamID, uint64, func(uint64, []byte) bool) error { return nil }
-func (g *stage) ScanKeys(record.StreamID, uint64, func(uint64) bool) error     { return nil }
+func (g *stage) Scan(record.StreamID, uint64, func(uint64, []byte) bool) error        { return nil }
+func (g *stage) ScanKeys(record.StreamID, uint64, func(uint64) bool) error            { return nil }
+func (g *stage) ScanSubject(record.StreamID, string, uint64, func(uint64) bool) error { return nil }
 func (g *stage) NextBySubject(record.StreamID, string, uint64) (uint64, bool, error) {
 	return 0, false, nil
 }
