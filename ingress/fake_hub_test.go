@@ -42,6 +42,8 @@ type fakeSub struct {
 
 // fakeConn is a CLIENT connection whose messages are injected by the test.
 type fakeConn struct {
+	running sync.WaitGroup // calls of handlers
+
 	mu     sync.Mutex
 	n      int
 	subs   map[int]fakeSub
@@ -89,10 +91,12 @@ func (c *fakeConn) flushed() int {
 
 func (c *fakeConn) Publish(string, string, []byte, []byte) error { return nil }
 
+// Close returns when no handler runs any more, as that of a real connection does.
 func (c *fakeConn) Close() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.closed = true
+	c.mu.Unlock()
+	c.running.Wait()
 }
 
 // inject hands a message to everybody who subscribed its subject; it returns how many did.
@@ -104,6 +108,8 @@ func (c *fakeConn) inject(m Msg) int {
 			to = append(to, s.h)
 		}
 	}
+	c.running.Add(1)
+	defer c.running.Done()
 	c.mu.Unlock()
 	for _, h := range to {
 		got := Msg{

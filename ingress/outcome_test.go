@@ -316,3 +316,57 @@ func TestNeverProposedIsCertain(t *testing.T) {
 		}
 	})
 }
+
+// TestTrafficWhileTermsEnd: publishes and calls from many goroutines while terms
+// begin and end and the server closes. What reached the node is answered once.
+func TestTrafficWhileTermsEnd(t *testing.T) {
+	t.Parallel()
+	inWorld(t, Config{}, func(t *testing.T, n *node) {
+		n.stream(nil)
+		n.consumer("C", nil)
+		var mu sync.Mutex
+		reached := map[string]int{}
+		var senders sync.WaitGroup
+		for g := range 4 {
+			senders.Go(func() {
+				for i := range 300 {
+					inbox := fmt.Sprintf("_INBOX.%d.%d", g, i)
+					got := n.hub.conn.inject(Msg{Subject: "s.a", Reply: inbox, Data: []byte("x")})
+					mu.Lock()
+					reached[inbox] = got
+					mu.Unlock()
+					n.hub.conn.inject(Msg{Subject: "$JS.API.CONSUMER.INFO.S.C", Reply: inbox + ".api"})
+					n.hub.conn.inject(Msg{Subject: "$JS.API.CONSUMER.MSG.NEXT.S.C", Reply: inbox + ".pull", Data: []byte(pullOne)})
+					n.hub.conn.inject(Msg{Subject: "$JS.API.STREAM.INFO.none", Reply: inbox + ".none"})
+					<-time.After(time.Millisecond)
+				}
+			})
+		}
+		for range 10 {
+			<-time.After(20 * time.Millisecond)
+			n.endTerm()
+			<-time.After(time.Millisecond)
+			n.lead()
+		}
+		<-time.After(20 * time.Millisecond)
+		n.endTerm()
+		n.srv.Close() // while they still send
+		senders.Wait()
+		pass(time.Minute)
+		answered := 0
+		for inbox, got := range reached {
+			if replies := len(n.hub.link.to(inbox)); got > 1 || replies != got {
+				t.Fatalf("%s reached %d subscriptions and got %d answers", inbox, got, replies)
+			}
+			answered += got
+			for _, kind := range []string{".api", ".none"} {
+				if replies := len(n.hub.link.to(inbox + kind)); replies > 1 {
+					t.Fatalf("%s got %d answers", inbox+kind, replies)
+				}
+			}
+		}
+		if answered < 100 {
+			t.Fatalf("only %d publishes reached a leader", answered)
+		}
+	})
+}
