@@ -51,6 +51,7 @@ func (s *Stream) apply(p *Planner, tick uint64, st *record.StreamState) {
 	s.dedup.Applied(tick, nil)
 	s.deleted.Applied(tick, func(seq uint64, subject string) {
 		s.tail.Drop(seq)
+		s.aheadRemoved(seq)
 		p.hear.Removed(s, seq, subject)
 	})
 	s.tail.Evict(p.cfg.TailBytes, s.applied.LastSeq)
@@ -70,6 +71,7 @@ func (s *Stream) rebuild(p *Planner) bool {
 	s.subjects.Reset()
 	s.dedup.Reset()
 	s.deleted.Reset()
+	s.forgetAhead()
 	s.tail.Cut(st.LastSeq)
 	s.changed, s.removed, s.puts, s.drops = nil, nil, nil, nil
 	s.touchedAt, s.trimmed, s.gone, s.ids, s.looked = 0, 0, false, true, idLookup{}

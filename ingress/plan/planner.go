@@ -24,6 +24,9 @@ type Config struct {
 	// TailBytes bounds the in-memory tail of one stream, TailsBytes those of all
 	// streams of the group together. Defaults 8 MiB and 64 MiB.
 	TailBytes, TailsBytes int
+	// AheadBytes bounds what is read ahead below the tails, of all streams of the
+	// group together. Default 16 MiB.
+	AheadBytes int
 }
 
 // Defaults of Config.
@@ -35,6 +38,7 @@ const (
 	DefaultTimeout     = 5e9
 	DefaultTailBytes   = 8 << 20
 	DefaultTailsBytes  = 64 << 20
+	DefaultAheadBytes  = 16 << 20
 )
 
 func (c Config) withDefaults() Config {
@@ -49,6 +53,7 @@ func (c Config) withDefaults() Config {
 	def(&c.Budget, DefaultBudget)
 	def(&c.TailBytes, DefaultTailBytes)
 	def(&c.TailsBytes, DefaultTailsBytes)
+	def(&c.AheadBytes, DefaultAheadBytes)
 	if c.Timeout == 0 {
 		c.Timeout = DefaultTimeout
 	}
@@ -127,6 +132,9 @@ type Planner struct {
 
 	tails     list.List // of *Stream with messages in their tail, the one used last at the back
 	tailBytes int
+
+	ahead      list.List // of *stretch, the one used last at the back
+	aheadBytes int
 }
 
 // New returns a Planner for a term that has just begun (its Barrier is behind it).

@@ -150,9 +150,6 @@ func (s *Stream) Search(from uint64, filters []string, limit int) (*record.Messa
 	if from > last {
 		return nil, last + 1
 	}
-	if len(filters) == 1 && !jsapi.HasWildcards(filters[0]) && from < s.tail.Base() {
-		return s.searchSubject(from, filters[0])
-	}
 	for from < s.tail.Base() {
 		m, next, more := s.searchStore(from, filters, limit)
 		if m != nil || more {
@@ -170,51 +167,6 @@ func (s *Stream) Search(from uint64, filters []string, limit int) (*record.Messa
 		}
 	}
 	return nil, last + 1
-}
-
-func (s *Stream) searchStore(from uint64, filters []string, limit int) (m *record.Message, next uint64, more bool) {
-	next = s.tail.Base()
-	n := 0
-	err := s.p.store.Scan(s.ID, from, func(seq uint64, b []byte) bool {
-		if seq >= s.tail.Base() {
-			return false
-		}
-		if n++; n > limit {
-			next, more = seq, true
-			return false
-		}
-		subject, err := record.MessageSubject(b)
-		if err != nil {
-			s.p.Fatal(err)
-			return false
-		}
-		if len(filters) > 0 && !matches(filters, string(subject)) {
-			return true
-		}
-		m, next = s.parse(seq, slices.Clone(b)), seq+1
-		return false
-	})
-	if err != nil {
-		s.p.Fatal(err)
-	}
-	return m, next, more
-}
-
-func (s *Stream) searchSubject(from uint64, subject string) (*record.Message, uint64) {
-	for from < s.tail.Base() {
-		seq, ok, err := s.p.store.NextBySubject(s.ID, subject, from)
-		if err != nil {
-			s.p.Fatal(err)
-		}
-		if !ok || seq >= s.tail.Base() || seq > s.applied.LastSeq {
-			break
-		}
-		if m := s.Get(seq); m != nil {
-			return m, seq + 1
-		}
-		from = seq + 1
-	}
-	return s.Search(max(from, s.tail.Base()), []string{subject}, 1)
 }
 
 func matches(filters []string, subject string) bool {

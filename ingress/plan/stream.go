@@ -19,6 +19,7 @@ type Stream struct {
 	applied record.StreamState
 	state   record.StreamState
 	tail    Tail
+	ahead   []*stretch // the one read last at the end
 
 	subjects Overlay[string, record.SubjectStat]
 	dedup    Overlay[string, dedupEntry]
@@ -99,6 +100,7 @@ func (s *Stream) Delete() {
 func (p *Planner) Forget(id record.StreamID) {
 	if s := p.streams[id]; s != nil {
 		p.dropTail(s)
+		s.forgetAhead()
 		delete(p.streams, id)
 	}
 }
@@ -232,6 +234,9 @@ func (s *Stream) Get(seq uint64) *record.Message {
 
 func (s *Stream) get(seq uint64) *record.Message {
 	if m, known := s.tail.Get(seq); known {
+		return m
+	}
+	if m := s.aheadGet(seq); m != nil {
 		return m
 	}
 	m, err := s.p.store.Message(s.ID, seq)
