@@ -1,0 +1,135 @@
+package jepsen
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/holdfast-mq/holdfast/testenv/process"
+)
+
+// Streams of the workload.
+const (
+	streamLog  = "JEPSEN" // keeps everything: jepsen.<writer>
+	streamWork = "WORK"   // work queue: work.<writer>
+	streamReg  = "REG"    // registers: reg.<window>.<k>
+	durable    = "workers"
+)
+
+func streams() []string { return []string{streamLog, streamWork, streamReg} }
+
+const (
+	// callTimeout bounds every operation, as in Jepsen's test.
+	callTimeout    = 5 * time.Second
+	connectTimeout = 2 * time.Second
+	reconnectWait  = 100 * time.Millisecond
+	// ackWait is after how long an unsettled message comes again.
+	ackWait    = 15 * time.Second
+	maxPending = 1000
+)
+
+// connect opens a connection to one named node, and to no other.
+func connect(n *Node, name string) (*nats.Conn, error) {
+	return nats.Connect("nats://"+n.Client, nats.Name(name), nats.IgnoreDiscoveredServers(), nats.MaxReconnects(-1),
+		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(0, 0), nats.RetryOnFailedConnect(true),
+		nats.Timeout(connectTimeout), nats.PingInterval(callTimeout), nats.MaxPingsOutstanding(2))
+}
+
+// createStreams makes the streams and the consumer.
+func createStreams(ctx context.Context, c *Cluster) error {
+	nc, err := connect(c.Nodes[0], "setup")
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(callTimeout))
+	if err != nil {
+		return err
+	}
+	for _, cfg := range []jetstream.StreamConfig{
+		{Name: streamLog, Subjects: []string{"jepsen.*"}},
+		{Name: streamWork, Subjects: []string{"work.*"}, Retention: jetstream.WorkQueuePolicy},
+		{Name: streamReg, Subjects: []string{"reg.*.*"}},
+	} {
+		cfg.Replicas, cfg.Storage, cfg.Discard = nodes, jetstream.FileStorage, jetstream.DiscardNew
+		err := process.Until(ctx, func() error {
+			_, err := js.CreateOrUpdateStream(ctx, cfg)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("creating stream %s: %w", cfg.Name, err)
+		}
+	}
+	return process.Until(ctx, func() error {
+		_, err := js.CreateOrUpdateConsumer(ctx, streamWork, jetstream.ConsumerConfig{
+			Durable: durable, AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxAckPending: maxPending,
+		})
+		return err
+	})
+}
+
+// judge says what an error of a publish means for it.
+func judge(err error) Outcome {
+	var api *jetstream.APIError
+	switch {
+	case err == nil:
+		return Acked
+	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
+		return Refused // nobody was subscribed, so nobody got it
+	case errors.As(err, &api):
+		// 503 is said of what may have been stored, unless it says that it was not.
+		if api.Code == 503 && !strings.Contains(api.Description, "not stored") {
+			return Unknown
+		}
+		return Refused
+	default:
+		return Unknown
+	}
+}
+
+// lastOf asks the leader of the registers for the last sequence of a subject, 0 = none.
+func lastOf(ctx context.Context, nc *nats.Conn, subject string) (uint64, error) {
+	body, err := json.Marshal(map[string]string{"last_by_subj": subject})
+	if err != nil {
+		return 0, err
+	}
+	m, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+streamReg, body)
+	if err != nil {
+		return 0, err
+	}
+	var answer struct {
+		Message struct {
+			Seq uint64 `json:"seq"`
+		} `json:"message"`
+		Error *jetstream.APIError `json:"error"`
+	}
+	if err := json.Unmarshal(m.Data, &answer); err != nil {
+		return 0, err
+	}
+	switch {
+	case answer.Error == nil:
+		return answer.Message.Seq, nil
+	case answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
+		return 0, nil
+	default:
+		return 0, answer.Error
+	}
+}
+
+// pause waits for a while; false if ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

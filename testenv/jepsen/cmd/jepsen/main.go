@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/holdfast-mq/holdfast/testenv/jepsen"
+	"github.com/holdfast-mq/holdfast/testenv/process"
+)
+
+// cli is the command line.
+type cli struct {
+	System  []string `default:"holdfast" help:"Systems: holdfast, default, always."`
+	Seed    uint64   `default:"0" env:"SEED" help:"Seed of the plan; 0: one that is chosen, and printed."`
+	Minutes float64  `default:"3" env:"MINUTES" help:"How long load and faults last."`
+	Nemesis string   `default:"" help:"Faults, comma-separated; empty: the common ones; all; none; help lists them."`
+	Rate    int      `default:"300" help:"Publishes per second of all writers together."`
+	Disks   bool     `default:"true" negatable:"" help:"A disk of its own for each node, where that can be (root)."`
+
+	JSON   string   `name:"json" placeholder:"FILE" help:"Write the reports there."`
+	Update string   `placeholder:"FILE" help:"Replace the table between the markers of this document."`
+	Root   string   `default:"." type:"existingdir" help:"Directory of the module."`
+	Dir    string   `placeholder:"DIR" help:"Where nodes keep files and logs (default: bin/jepsen of the module)."`
+	Keep   bool     `help:"Keep files and logs of a good run, too."`
+	Tags   []string `help:"Build tags of Holdfast."`
+	Arg    []string `name:"holdfast-arg" sep:"none" placeholder:"FLAG" help:"Flag of holdfast serve, repeatable."`
+}
+
+func main() {
+	var c cli
+	kong.Parse(&c, kong.Name("jepsen"), kong.UsageOnError(),
+		kong.Description("Jepsen's JetStream workload, on Holdfast and on nats-server."))
+	base := context.Background()
+	ctx, stop := signal.NotifyContext(base, os.Interrupt, syscall.SIGTERM)
+	err := c.run(ctx, os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "jepsen:", err)
+		os.Exit(1)
+	}
+}
+
+// errBad says that Holdfast showed what must not be.
+var errBad = errors.New("holdfast broke a promise")
+
+func (c *cli) run(ctx context.Context, out io.Writer) error {
+	if c.Nemesis == "help" {
+		all := jepsen.Describe()
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			say(out, "%-12s %s", name, all[name])
+		}
+		return nil
+	}
+	names, err := jepsen.ParseNemeses(c.Nemesis)
+	if err != nil {
+		return err
+	}
+	if c.Seed == 0 {
+		c.Seed = uint64(time.Now().UnixNano())
+	}
+	if c.Dir == "" {
+		c.Dir = filepath.Join(c.Root, "bin", "jepsen")
+	}
+	var reports []*jepsen.Report
+	bad := false
+	for _, system := range c.System {
+		r, err := c.one(ctx, out, jepsen.Kind(system), names)
+		if err != nil {
+			return fmt.Errorf("%s, seed %d: %w", system, c.Seed, err)
+		}
+		say(out, "\n%s", r.Text())
+		reports = append(reports, r)
+		bad = bad || (r.Kind == jepsen.Holdfast && len(r.Problems()) > 0)
+	}
+	if err := c.write(out, reports); err != nil {
+		return err
+	}
+	if bad {
+		return fmt.Errorf("%w; files and logs are in %s, and --seed %d replays the plan", errBad, c.Dir, c.Seed)
+	}
+	return nil
+}
+
+func say(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
+
+// one builds a system and runs it.
+func (c *cli) one(ctx context.Context, out io.Writer, kind jepsen.Kind, names []string) (*jepsen.Report, error) {
+	dir, err := filepath.Abs(filepath.Join(c.Dir, string(kind)))
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
+		return nil, err
+	}
+	say(out, "%s, seed %d, %.1f minutes: %s", kind, c.Seed, c.Minutes, strings.Join(names, ","))
+	cfg := jepsen.Config{
+		Kind: kind, Dir: dir, Seed: c.Seed, Length: time.Duration(c.Minutes * float64(time.Minute)), Nemeses: names,
+		Rate: c.Rate, Disks: c.Disks, Log: func(format string, args ...any) { say(out, format, args...) },
+	}
+	if kind == jepsen.Holdfast {
+		cfg.Args = c.Arg
+		cfg.Bin, err = process.Build(ctx, c.Root, dir, c.Tags...)
+	} else {
+		cfg.Bin = filepath.Join(dir, "natsserver")
+		build := exec.CommandContext(ctx, "go", "build", "-o", cfg.Bin, "./testenv/bench/natsserver")
+		build.Dir = c.Root
+		var text []byte
+		if text, err = build.CombinedOutput(); err != nil {
+			err = fmt.Errorf("%w: %s", err, text)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	r, err := jepsen.Run(ctx, cfg)
+	if err == nil && !c.Keep && len(r.Problems()) == 0 {
+		err = os.RemoveAll(dir)
+	}
+	return r, err
+}
+
+// write prints the comparison, if there is one, and writes what was asked for.
+func (c *cli) write(out io.Writer, reports []*jepsen.Report) error {
+	table := jepsen.Table(reports)
+	if len(reports) > 1 {
+		say(out, "\n%s", table)
+	}
+	if c.JSON != "" {
+		text, err := json.MarshalIndent(reports, "", "  ")
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(c.JSON, text, 0o600); err != nil {
+			return err
+		}
+	}
+	if c.Update != "" {
+		return jepsen.Update(c.Update, table)
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+package jepsen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+const (
+	// diskSize is the size of a node's disk, in bytes; the image is sparse.
+	diskSize = 1 << 30
+	// fillStep is by how much a disk is filled at a time, in bytes.
+	fillStep = 1 << 20
+	filler   = "filler"
+)
+
+// disk is an ext4 file system of its own, in an image behind a loop device. What was
+// written and not synced is in the page cache above it, so a copy of the image is what
+// a power cut leaves behind.
+type disk struct {
+	image, dir string
+	cuts       int
+	current    string // the image that is mounted
+}
+
+// canMount says why disks cannot be used here, nil if they can.
+func canMount(ctx context.Context, dir string) error {
+	if os.Geteuid() != 0 {
+		return errors.New("mounting a disk image needs root")
+	}
+	d, err := newDisk(ctx, filepath.Join(dir, "probe.img"), filepath.Join(dir, "probe"))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.close(), os.RemoveAll(d.dir))
+}
+
+// newDisk makes a disk and mounts it at dir.
+func newDisk(ctx context.Context, image, dir string) (*disk, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.Create(image)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(f.Truncate(diskSize), f.Close()); err != nil {
+		return nil, err
+	}
+	d := &disk{image: image, dir: dir, current: image}
+	if err := command(ctx, "mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=1,lazy_journal_init=1", image); err != nil {
+		return nil, errors.Join(err, os.Remove(image))
+	}
+	if err := d.mount(ctx); err != nil {
+		return nil, errors.Join(err, os.Remove(image))
+	}
+	return d, nil
+}
+
+// mount mounts the current image. Its journal is written when somebody syncs, and not
+// by the clock: what nobody synced is to be lost.
+func (d *disk) mount(ctx context.Context) error {
+	return command(ctx, "mount", "-o", "loop,commit=300", d.current, d.dir)
+}
+
+// cutPower replaces the disk by what a power cut at this moment leaves of it. Nobody may use it.
+func (d *disk) cutPower(ctx context.Context) error {
+	d.cuts++
+	next := d.image + "." + strconv.Itoa(d.cuts)
+	if err := command(ctx, "cp", "--sparse=always", "--reflink=auto", d.current, next); err != nil {
+		return err
+	}
+	if err := syscall.Unmount(d.dir, 0); err != nil {
+		return fmt.Errorf("unmounting %s: %w", d.dir, err)
+	}
+	old := d.current
+	d.current = next
+	return errors.Join(os.Remove(old), d.mount(ctx))
+}
+
+// fill writes until the disk is full.
+func (d *disk) fill() (err error) {
+	f, err := os.Create(filepath.Join(d.dir, filler))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	for step := fillStep; step > 0; step /= 2 {
+		block := make([]byte, step)
+		for {
+			if _, err := f.Write(block); errors.Is(err, syscall.ENOSPC) {
+				break
+			} else if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// free removes what fill wrote.
+func (d *disk) free() error {
+	err := os.Remove(filepath.Join(d.dir, filler))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// close unmounts the disk and removes its image.
+func (d *disk) close() error {
+	return errors.Join(syscall.Unmount(d.dir, 0), os.Remove(d.current))
+}
+
+func command(ctx context.Context, name string, args ...string) error {
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, out)
+	}
+	return nil
+}

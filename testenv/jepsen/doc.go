@@ -1,0 +1,53 @@
+// Package jepsen is the workload of Jepsen's JetStream test, in Go, with the stock
+// client: one code for Holdfast and for nats-server, so that both are judged alike.
+//
+// # Systems
+//
+//	holdfast  three processes of Holdfast, quorum acks
+//	default   three of nats-server, streams with three replicas
+//	always    the same with sync_interval: always
+//
+// Links between nodes go through testenv/netcut. Each node may have a disk of its own:
+// an ext4 image behind a loop device, whose page cache is lost at a power cut. That
+// needs root; without it, what needs it is reported as not run.
+//
+// # Work
+//
+// Two writers per node, each with a connection to that node only, publish
+// "<writer>-<counter>", each id once, with a timeout of 5 s and no retry: three of four
+// to a stream that keeps everything, the fourth to a work queue. A worker per node
+// fetches from the queue and double acks. A client per node reads and writes registers:
+// subjects of a third stream, written with the last sequence of the subject as their
+// expectation.
+//
+// # Faults
+//
+// A plan is a pure function of the seed. Each nemesis of the set comes once before any
+// comes again; nemesis_table.go lists them. After each step everything is repaired; a
+// process that ended by itself is started again, as a service manager does, and counted.
+//
+// # Verdict
+//
+// At the end everything is repaired, and load goes on for a moment; then the queue is
+// drained, and each node in turn is made the leader and the streams are read through
+// it. Of Holdfast, the states of all replicas are compared by a hash over all rows.
+//
+//	lost        acked − read by anybody; prefix, middle or postfix of its writer's messages.
+//	            Of the work queue: acked − delivered to anybody
+//	lost by     the same through one node: divergence
+//	unexpected  read − attempted
+//	stored      refused for certain, and read
+//	recovered   unknown outcome, and read: allowed
+//	duplicates  one publish at two sequences: nothing is retried, so there is no excuse
+//	changed     read at another sequence than the PubAck said, or two PubAcks with one
+//	disorder    invoked after another's ack returned, and given a lower sequence
+//	after ack   delivered more than Grace after a double ack of it was confirmed.
+//	            Around a pause or a cut such deliveries are counted apart
+//	low count   a delivery that counts no more deliveries than an earlier one: allowed
+//	queue       puts, deliveries and settlements of one message that no order explains;
+//	            a delivery happens between the pull it answers and its arrival
+//	registers   reads and writes of one subject that no order explains
+//
+// The last two are searched by porcupine. A publish that is refused with 503 counts as
+// unknown, unless the answer says "not stored".
+package jepsen

@@ -1,0 +1,195 @@
+package jepsen
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/holdfast-mq/holdfast/testenv/process"
+)
+
+const (
+	// healTimeout is how long a cluster may take to serve after everything was repaired.
+	healTimeout = 120 * time.Second
+	// drainTimeout is how long the work queue may take to become empty, two waits for acks included.
+	drainTimeout = 2*ackWait + 30*time.Second
+	// leadTimeout is how long it may take to make a node the leader.
+	leadTimeout = 60 * time.Second
+	hashTimeout = 60 * time.Second
+	// placings is how often a reader is created anew until it is where it should be.
+	placings = 60
+	// readBatch and readWait are of one pull of a reader; readIdle empty ones end it.
+	readBatch = 1000
+	readWait  = 2 * time.Second
+	readIdle  = 3
+)
+
+// drain waits until the work queue is empty; the workers work on meanwhile.
+func drain(ctx context.Context, c *Cluster) error {
+	nc, err := connect(c.Nodes[0], "drain")
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(callTimeout))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+	defer cancel()
+	return process.Until(ctx, func() error {
+		cons, err := js.Consumer(ctx, streamWork, durable)
+		if err != nil {
+			return err
+		}
+		info := cons.CachedInfo()
+		if info.NumPending > 0 || info.NumAckPending > 0 {
+			return fmt.Errorf("%d messages are not delivered, %d not acked", info.NumPending, info.NumAckPending)
+		}
+		return nil
+	})
+}
+
+// readThrough makes a node the leader of each stream that keeps its messages, and
+// reads the stream through it.
+func readThrough(ctx context.Context, c *Cluster, n *Node) ([]Reads, error) {
+	nc, err := connect(n, "reader")
+	if err != nil {
+		return nil, err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(callTimeout))
+	if err != nil {
+		return nil, err
+	}
+	var out []Reads
+	for _, stream := range []string{streamLog, streamReg} {
+		last, err := lead(ctx, c, js, stream, n)
+		if err != nil {
+			return out, fmt.Errorf("making %s the leader of %s: %w", n.ID, stream, err)
+		}
+		r, err := read(ctx, js, stream, n, last)
+		if err != nil {
+			return out, fmt.Errorf("reading %s through %s: %w", stream, n.ID, err)
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// lead makes a node the leader, and returns the last sequence that it then tells.
+func lead(ctx context.Context, c *Cluster, js jetstream.JetStream, stream string, n *Node) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, leadTimeout)
+	defer cancel()
+	var last uint64
+	asked := time.Time{}
+	err := process.Until(ctx, func() error {
+		s, err := js.Stream(ctx, stream)
+		if err != nil {
+			return err
+		}
+		info := s.CachedInfo()
+		last = info.State.LastSeq
+		if info.Cluster == nil || info.Cluster.Leader == n.ID {
+			return nil
+		}
+		if time.Since(asked) > time.Second {
+			asked = time.Now()
+			err = c.flavor.moveLeader(ctx, c, n)
+		}
+		return errors.Join(fmt.Errorf("%s leads", info.Cluster.Leader), err)
+	})
+	return last, err
+}
+
+// read reads a stream through a consumer that has its place on the node.
+func read(ctx context.Context, js jetstream.JetStream, stream string, n *Node, last uint64) (Reads, error) {
+	r := Reads{Node: n.Slot, Stream: stream}
+	var cons jetstream.Consumer
+	for range placings {
+		if cons != nil {
+			_ = js.DeleteConsumer(ctx, stream, cons.CachedInfo().Name)
+		}
+		var err error
+		cons, err = js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
+			AckPolicy: jetstream.AckNonePolicy, Replicas: 1, MemoryStorage: true, InactiveThreshold: time.Minute,
+		})
+		if err != nil {
+			return r, err
+		}
+		r.Leader = n.Slot
+		ci := cons.CachedInfo().Cluster
+		if ci == nil || ci.Leader == n.ID {
+			break
+		}
+		r.Leader = ci.Leader
+	}
+	at := uint64(0)
+	for idle := 0; at < last && idle < readIdle; {
+		b, err := cons.Fetch(readBatch, jetstream.FetchMaxWait(readWait))
+		if err != nil {
+			return r, err
+		}
+		before := len(r.Entries)
+		for m := range b.Messages() {
+			meta, err := m.Metadata()
+			if err != nil {
+				return r, err
+			}
+			at = meta.Sequence.Stream
+			r.Entries = append(r.Entries, Entry{Seq: at, ID: string(m.Data())})
+		}
+		if err := b.Error(); err != nil && !errors.Is(err, nats.ErrTimeout) {
+			return r, err
+		}
+		if idle++; len(r.Entries) > before {
+			idle = 0
+		}
+		if ctx.Err() != nil {
+			return r, ctx.Err()
+		}
+	}
+	return r, js.DeleteConsumer(ctx, stream, cons.CachedInfo().Name)
+}
+
+// hashes asks each replica of each group for its state, until all are at the same index.
+func hashes(ctx context.Context, c *Cluster) ([]Hash, error) {
+	if c.Kind != Holdfast {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, hashTimeout)
+	defer cancel()
+	var out []Hash
+	err := process.Until(ctx, func() error {
+		out = out[:0]
+		for _, n := range c.Nodes {
+			b, err := n.request(ctx, http.MethodGet, "/hash")
+			if err != nil {
+				return err
+			}
+			var list []Hash
+			if err := json.Unmarshal(b, &list); err != nil {
+				return err
+			}
+			for _, h := range list {
+				h.Node = n.Slot
+				out = append(out, h)
+			}
+		}
+		var f Finding
+		if checkHashes(out, &f); f.Count > 0 {
+			return fmt.Errorf("%v", f.Examples)
+		}
+		return nil
+	})
+	if len(out) > 0 {
+		return out, nil // what differs is the check's business
+	}
+	return out, err
+}

@@ -1,0 +1,173 @@
+package jepsen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// flips is how many bits of a file are flipped, as many as Jepsen's probability gives on average.
+const flips = 2
+
+// damaging kills a node, lets f change its files, and starts it again.
+func damaging(ctx context.Context, w *world, s Step, f func(n *Node, rng *rand.Rand) error) error {
+	n := w.node(s, 0)
+	if err := w.c.Kill(n); err != nil {
+		return err
+	}
+	rng := rand.New(rand.NewPCG(s.Choice, 2))
+	return errors.Join(f(n, rng), w.c.Start(n), hold(ctx, s.Hold), w.ready(ctx))
+}
+
+// bitflip and truncate are S4.
+func bitflip(ctx context.Context, w *world, s Step) error {
+	return damaging(ctx, w, s, func(n *Node, rng *rand.Rand) error {
+		file, err := pick(w, n, rng)
+		if file == "" || err != nil {
+			return err
+		}
+		w.say("%d bits flipped in %s of %s", flips, filepath.Base(file), n.ID)
+		return flip(file, rng)
+	})
+}
+
+func truncate(ctx context.Context, w *world, s Step) error {
+	return damaging(ctx, w, s, func(n *Node, rng *rand.Rand) error {
+		file, err := pick(w, n, rng)
+		if file == "" || err != nil {
+			return err
+		}
+		info, err := os.Stat(file)
+		if err != nil || info.Size() == 0 {
+			return err
+		}
+		cut := int64(rand.NewZipf(rng, 1.5, 1, uint64(info.Size()-1)).Uint64()) + 1
+		w.say("%d bytes cut off %s of %s", cut, filepath.Base(file), n.ID)
+		return os.Truncate(file, info.Size()-cut)
+	})
+}
+
+// snapshot is S5.
+func snapshot(ctx context.Context, w *world, s Step) error {
+	return damaging(ctx, w, s, func(n *Node, rng *rand.Rand) error {
+		var files []string
+		for _, kind := range []string{"pointer", "manifest", "snapshot"} {
+			found, err := w.c.files(n, w.c.flavor.kinds()[kind])
+			if err != nil {
+				return err
+			}
+			files = append(files, found...)
+		}
+		if len(files) == 0 {
+			w.say("%s has no snapshot yet", n.ID)
+			return nil
+		}
+		file := files[rng.IntN(len(files))]
+		if rng.IntN(2) == 0 {
+			w.say("%s of %s removed", filepath.Base(file), n.ID)
+			return os.Remove(file)
+		}
+		w.say("%d bits flipped in %s of %s", flips, filepath.Base(file), n.ID)
+		return flip(file, rng)
+	})
+}
+
+// timeTravel is S6: the disk of one node is what it was a while ago.
+func timeTravel(ctx context.Context, w *world, s Step) error {
+	n := w.node(s, 0)
+	old := filepath.Join(n.dir, "old")
+	w.say("%s will be what it was %v ago", n.ID, s.Hold)
+	return errors.Join(
+		w.c.Kill(n), os.RemoveAll(old), os.CopyFS(old, os.DirFS(n.data())), w.c.Start(n), hold(ctx, s.Hold),
+		w.c.Kill(n), os.RemoveAll(n.data()), os.Rename(old, n.data()), w.c.Start(n), hold(ctx, s.Hold), w.ready(ctx),
+	)
+}
+
+// diskFull is S9.
+func diskFull(ctx context.Context, w *world, s Step) error {
+	hit := w.c.Nodes
+	if s.Choice%2 == 0 {
+		hit = []*Node{w.leader(ctx, s)}
+	}
+	w.say("disks of %d nodes full for %v", len(hit), s.Hold)
+	var errs []error
+	for _, n := range hit {
+		errs = append(errs, n.disk.fill())
+	}
+	errs = append(errs, hold(ctx, s.Hold))
+	for _, n := range hit {
+		if !n.Running() {
+			w.say("%s had stopped", n.ID)
+		}
+		errs = append(errs, n.disk.free())
+	}
+	return errors.Join(append(errs, hold(ctx, time.Second), w.ready(ctx))...)
+}
+
+// pick chooses a file of a kind; empty if there is none.
+func pick(w *world, n *Node, rng *rand.Rand) (string, error) {
+	kinds := w.c.flavor.kinds()
+	var names []string
+	for name := range kinds {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	kind := names[rng.IntN(len(names))]
+	files, err := w.c.files(n, kinds[kind])
+	if err != nil {
+		return "", err
+	}
+	if len(files) == 0 {
+		w.say("%s has no file of kind %s", n.ID, kind)
+		return "", nil
+	}
+	return files[rng.IntN(len(files))], nil
+}
+
+// files lists a node's files whose base name matches a pattern, in order of their names.
+func (c *Cluster) files(n *Node, patterns []string) ([]string, error) {
+	var out []string
+	err := filepath.WalkDir(n.data(), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		for _, p := range patterns {
+			if ok, err := filepath.Match(p, filepath.Base(path)); ok || err != nil {
+				out = append(out, path)
+				return err
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// flip flips bits of a file in place.
+func flip(file string, rng *rand.Rand) (err error) {
+	f, err := os.OpenFile(file, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	info, err := f.Stat()
+	if err != nil || info.Size() == 0 {
+		return err
+	}
+	for range flips {
+		at, b := rng.Int64N(info.Size()), make([]byte, 1)
+		if _, err := f.ReadAt(b, at); err != nil {
+			return fmt.Errorf("flipping a bit of %s: %w", file, err)
+		}
+		b[0] ^= 1 << rng.IntN(8)
+		if _, err := f.WriteAt(b, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+package jepsen
+
+import (
+	"context"
+	"maps"
+	"slices"
+)
+
+// nemesis is one named fault.
+type nemesis struct {
+	// what says what it does, for people.
+	what string
+	// common ones are in the default set.
+	common bool
+	// disk: it needs disks of its own under the nodes.
+	disk bool
+	// missing says why it cannot run; empty: it can.
+	missing string
+	run     func(ctx context.Context, w *world, s Step) error
+}
+
+// nemeses are all faults by name.
+func nemeses() map[string]nemesis {
+	return map[string]nemesis{
+		"kill":      {what: "SIGKILL of one node, up to three times", common: true, run: killOne},
+		"kill-all":  {what: "SIGKILL of all nodes at once", common: true, run: killAll},
+		"power":     {what: "power cut of one node: all it had not synced is lost", common: true, disk: true, run: powerOne},
+		"power-all": {what: "power cut of all nodes at once", common: true, disk: true, run: powerAll},
+		"part-kill": {
+			what:   "one node cut off, another loses power, then both are the majority against the third",
+			common: true, run: partKill,
+		},
+		"pause-kill": {what: "the same with SIGSTOP in place of the cuts", common: true, run: pauseKill},
+		"pause":      {what: "SIGSTOP of the leader for 10 to 30 s", common: true, run: pauseLeader},
+		"part":       {what: "a node cut off, both ways or one way, or two nodes cut off from each other", common: true, run: partition},
+		"reset":      {what: "connections of one node reset, again and again", common: true, run: resets},
+		"packet":     {what: "delays of 100 ± 50 ms on all links, or those of one node", common: true, run: delays},
+		"rolling":    {what: "every node restarted by SIGTERM, one after another", common: true, run: rolling},
+		"mix":        {what: "one node cut off, another killed, the rest slow", common: true, run: mixed},
+		"member":     {what: "a node is replaced by one of another name, or comes back under its own without its files", common: true, run: member},
+
+		"bitflip":    {what: "about two bits flipped in a file of one killed node", run: bitflip},
+		"truncate":   {what: "the end of a file of one killed node cut off", run: truncate},
+		"snapshot":   {what: "snapshot or pointer file of one killed node damaged or removed", run: snapshot},
+		"timetravel": {what: "files of one node put back to what they were a while ago", run: timeTravel},
+		"disk-full":  {what: "the disk of the leader, or of all, filled up and freed", disk: true, run: diskFull},
+		"clock":      {what: "wall clocks moved", missing: "needs a build whose clock can be set"},
+		"slow-fsync": {what: "fsync of the leader takes seconds", missing: "needs a build whose disk can be slowed down"},
+	}
+}
+
+// Describe lists what each nemesis does, by name.
+func Describe() map[string]string {
+	out := make(map[string]string)
+	for name, n := range nemeses() {
+		out[name] = n.what
+		if n.missing != "" {
+			out[name] += " (not run: " + n.missing + ")"
+		}
+	}
+	return out
+}
+
+func sortedNames(m map[string]nemesis) []string { return slices.Sorted(maps.Keys(m)) }
+
+// defaults are the names of the common ones.
+func defaults() []string {
+	var out []string
+	all := nemeses()
+	for _, name := range sortedNames(all) {
+		if all[name].common {
+			out = append(out, name)
+		}
+	}
+	return out
+}

@@ -1,0 +1,212 @@
+package jepsen
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// TestPlanIsTheSeeds holds a plan to its seed, to the set and to its bounds.
+func TestPlanIsTheSeeds(t *testing.T) {
+	t.Parallel()
+	names := defaults()
+	plan := NewPlan(7, names, 3*len(names))
+	if diff := cmp.Diff(plan, NewPlan(7, names, 3*len(names))); diff != "" {
+		t.Errorf("two plans of one seed differ:\n%s", diff)
+	}
+	if cmp.Equal(plan, NewPlan(8, names, 3*len(names))) {
+		t.Error("two seeds give one plan")
+	}
+	if diff := cmp.Diff(plan[:5], NewPlan(7, names, 5)); diff != "" {
+		t.Errorf("a shorter plan is not the beginning of a longer one:\n%s", diff)
+	}
+	for round := range 3 {
+		var got []string
+		for _, s := range plan[round*len(names) : (round+1)*len(names)] {
+			got = append(got, s.Name)
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(names, got); diff != "" {
+			t.Errorf("round %d (-want +got):\n%s", round, diff)
+		}
+	}
+	for i, s := range plan {
+		order := s.Order
+		slices.Sort(order[:])
+		if order != [nodes]int{0, 1, 2} {
+			t.Errorf("step %d has the order %v", i, s.Order)
+		}
+		if s.Hold < holdMin || s.Hold >= holdMax || (i > 0 && (s.Quiet < quietMin || s.Quiet >= quietMax)) {
+			t.Errorf("step %d: %s", i, s)
+		}
+	}
+	if plan[0].Quiet != firstQuiet {
+		t.Errorf("the first quiet is %v", plan[0].Quiet)
+	}
+	if got := NewPlan(1, nil, 5); got != nil {
+		t.Errorf("no nemeses give %v", got)
+	}
+}
+
+func TestParseNemeses(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		list string
+		want []string
+	}{
+		{"", defaults()},
+		{"all", sortedNames(nemeses())},
+		{"none", nil},
+		{"kill,part", []string{"kill", "part"}},
+	} {
+		got, err := ParseNemeses(tt.list)
+		if diff := cmp.Diff(tt.want, got); err != nil || diff != "" {
+			t.Errorf("%q: %v\n%s", tt.list, err, diff)
+		}
+	}
+	if _, err := ParseNemeses("kill,flood"); err == nil || !strings.Contains(err.Error(), `"flood"`) ||
+		!strings.Contains(err.Error(), "part-kill") {
+		t.Errorf("an unknown name gives %v", err)
+	}
+	for name, n := range nemeses() {
+		if (n.run == nil) != (n.missing != "") || n.what == "" {
+			t.Errorf("%s: exactly one of run and missing, and always what", name)
+		}
+	}
+}
+
+func TestWhatCannotRunIsSaid(t *testing.T) {
+	t.Parallel()
+	r := &Report{NotRun: map[string]string{}}
+	got := r.runnable([]string{"kill", "clock", "power"}, "no root")
+	if diff := cmp.Diff([]string{"kill"}, got); diff != "" {
+		t.Error(diff)
+	}
+	if r.NotRun["power"] != "no root" || r.NotRun["clock"] == "" || len(r.NotRun) != 2 {
+		t.Errorf("not run: %v", r.NotRun)
+	}
+	r = &Report{NotRun: map[string]string{}}
+	if got := r.runnable([]string{"power"}, ""); len(got) != 1 || len(r.NotRun) != 0 {
+		t.Errorf("with disks: %v, not run: %v", got, r.NotRun)
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	t.Parallel()
+	ok := Config{Kind: Holdfast, Rate: 1, Length: time.Second}
+	for _, tt := range []struct {
+		name   string
+		change func(*Config)
+		good   bool
+	}{
+		{"least", func(*Config) {}, true},
+		{"most", func(c *Config) { c.Rate = MaxRate }, true},
+		{"rate 0", func(c *Config) { c.Rate = 0 }, false},
+		{"rate above", func(c *Config) { c.Rate = MaxRate + 1 }, false},
+		{"no length", func(c *Config) { c.Length = 0 }, false},
+		{"unknown nemesis", func(c *Config) { c.Nemeses = []string{"flood"} }, false},
+	} {
+		c := ok
+		tt.change(&c)
+		if err := c.validate(); (err == nil) != tt.good {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
+
+func TestErrorsAreJudged(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		err  error
+		want Outcome
+	}{
+		{nil, Acked},
+		{nats.ErrTimeout, Unknown},
+		{errors.New("connection closed"), Unknown},
+		{nats.ErrNoResponders, Refused},
+		{jetstream.ErrNoStreamResponse, Refused},
+		{&jetstream.APIError{Code: 400, ErrorCode: 10071, Description: "wrong last sequence: 1"}, Refused},
+		{&jetstream.APIError{Code: 429, ErrorCode: 10167}, Refused},
+		{&jetstream.APIError{Code: 503, ErrorCode: 10008, Description: "outcome unknown, retry"}, Unknown},
+		{&jetstream.APIError{Code: 503, ErrorCode: 10008, Description: "not stored, retry"}, Refused},
+	} {
+		if got := judge(tt.err); got != tt.want {
+			t.Errorf("%v is %s, want %s", tt.err, got, tt.want)
+		}
+	}
+	for text, want := range map[string]uint64{
+		"nats: API error: code=400 err_code=10071 description=wrong last sequence: 12": 12,
+		"wrong last sequence: 0":         0,
+		"wrong last sequence: 7, really": 7,
+	} {
+		if got, ok := wrongLast(text); got != want || !ok {
+			t.Errorf("%q: %d, %t", text, got, ok)
+		}
+	}
+	for _, text := range []string{"", "wrong last sequence: ", "wrong last sequence: x", "no such thing"} {
+		if _, ok := wrongLast(text); ok {
+			t.Errorf("%q tells a sequence", text)
+		}
+	}
+}
+
+func TestUpdateReplacesOnlyItsPart(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "a.md")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("before\n" + beginMarker + "\nold\n" + endMarker + "\nafter\n")
+	if err := Update(file, "| new |\n"); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(file)
+	want := "before\n" + beginMarker + "\n\n| new |\n\n" + endMarker + "\nafter\n"
+	if err != nil || string(got) != want {
+		t.Errorf("%q, %v; want %q", got, err, want)
+	}
+	write("no markers")
+	if err := Update(file, "x"); !errors.Is(err, ErrMarkers) {
+		t.Errorf("without markers: %v", err)
+	}
+}
+
+func TestTableComparesRows(t *testing.T) {
+	t.Parallel()
+	bad := good()
+	for i := range bad.Reads {
+		if bad.Reads[i].Stream == streamLog {
+			bad.Reads[i].Entries = bad.Reads[i].Entries[:3]
+		}
+	}
+	one := &Report{Kind: Holdfast, Seed: 5, Seconds: 60, Nemeses: []string{"kill"}, AckedAfterHeal: 1, Verdict: Check(good())}
+	two := &Report{Kind: Default, Seed: 5, Seconds: 60, Nemeses: []string{"kill"}, AckedAfterHeal: 1, Verdict: Check(bad)}
+	text := Table([]*Report{one, two})
+	for _, want := range []string{"Seed 5", "| **acked and lost** | 0 | 1 |", "| publishes acked | 7 | 7 |", "| 0 / 0 / 0 | 0 / 0 / 1 |"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the table lacks %q:\n%s", want, text)
+		}
+	}
+	if got := one.Text(); !strings.Contains(got, "nothing is wrong") {
+		t.Errorf("a good run says:\n%s", got)
+	}
+	if got := two.Text(); !strings.Contains(got, "PROBLEM: JEPSEN: acked and lost: 1") {
+		t.Errorf("a bad run says:\n%s", got)
+	}
+	one.AckedAfterHeal = 0
+	one.Failed = []string{"1, kill: no such process"}
+	if got := one.Problems(); len(got) != 2 {
+		t.Errorf("a run that did not go on, with a failed step: %v", got)
+	}
+}

@@ -1,0 +1,240 @@
+package jepsen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// startTimeout is how long a cluster may take to serve at first.
+	startTimeout = 90 * time.Second
+	// afterHeal is how long the load goes on after everything was repaired.
+	afterHeal = 5 * time.Second
+	// maxSteps bounds a plan; a run ends by the clock.
+	maxSteps = 1000
+)
+
+// Config is one run.
+type Config struct {
+	Kind Kind
+	// Bin is the program of the system.
+	Bin string
+	// Dir is where processes keep their files and logs.
+	Dir     string
+	Seed    uint64
+	Length  time.Duration // of load and faults; the end takes its own time
+	Nemeses []string
+	Rate    int // publishes per second of all writers together
+	Args    []string
+	// Disks gives every node a disk of its own, if that can be.
+	Disks bool
+	Log   func(format string, args ...any)
+}
+
+// Bounds of a Config.
+const (
+	MinRate = 1
+	MaxRate = 20000
+)
+
+func (c *Config) validate() error {
+	switch {
+	case c.Rate < MinRate || c.Rate > MaxRate:
+		return fmt.Errorf("rate %d: give %d to %d publishes a second", c.Rate, MinRate, MaxRate)
+	case c.Length <= 0:
+		return fmt.Errorf("length %v: give more than nothing", c.Length)
+	}
+	if len(c.Nemeses) == 0 {
+		return nil // none, which is a run without faults
+	}
+	_, err := ParseNemeses(strings.Join(c.Nemeses, ","))
+	return err
+}
+
+// Report is what a run gives.
+type Report struct {
+	Kind    Kind     `json:"kind"`
+	Seed    uint64   `json:"seed"`
+	Nemeses []string `json:"nemeses"`
+	// Steps ran, in this order; NotRun are nemeses that could not, and why.
+	Steps  []string          `json:"steps"`
+	NotRun map[string]string `json:"not_run,omitempty"`
+	Failed []string          `json:"failed,omitempty"` // steps that could not be carried out
+	// Seconds is how long load and faults lasted; Rate the acked publishes per second.
+	Seconds float64 `json:"seconds"`
+	Rate    float64 `json:"acked_per_second"`
+	// AckedAfterHeal are publishes acked after everything was repaired.
+	AckedAfterHeal int      `json:"acked_after_heal"`
+	Revived        int      `json:"revived"` // processes that ended by themselves
+	Strangers      uint64   `json:"strangers"`
+	Verdict        *Verdict `json:"verdict"`
+}
+
+// Problems are those of the verdict and of the run itself.
+func (r *Report) Problems() []Problem {
+	out := r.Verdict.Problems()
+	if r.Verdict.Unready == "" && r.AckedAfterHeal == 0 {
+		out = append(out, Problem{"nothing was acked after everything was repaired", Finding{Count: 1}})
+	}
+	if len(r.Failed) > 0 {
+		out = append(out, Problem{"steps that could not be carried out", Finding{Count: len(r.Failed), Examples: r.Failed}})
+	}
+	return out
+}
+
+// Run runs the workload under the plan of the seed, and judges what clients saw. An
+// error means that there is nothing to judge.
+func Run(ctx context.Context, cfg Config) (*Report, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	r := &Report{Kind: cfg.Kind, Seed: cfg.Seed, Nemeses: cfg.Nemeses, NotRun: map[string]string{}}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	lacking := "was told not to give each node a disk of its own"
+	if cfg.Disks {
+		lacking = ""
+		if err := canMount(ctx, cfg.Dir); err != nil {
+			lacking = fmt.Sprintf("no disk of its own for each node: %v", err)
+		}
+	}
+	cfg.Disks = lacking == ""
+	names := r.runnable(cfg.Nemeses, lacking)
+	c, err := newCluster(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	err = r.run(ctx, c, cfg, NewPlan(cfg.Seed, names, maxSteps))
+	r.Revived, r.Strangers = c.Revived, c.Net.Unknown()
+	return r, errors.Join(err, c.Close())
+}
+
+// runnable leaves out, with the reason, what cannot run; lacking says why there are no disks.
+func (r *Report) runnable(names []string, lacking string) []string {
+	all := nemeses()
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		why := all[name].missing
+		if all[name].disk && why == "" {
+			why = lacking
+		}
+		if why != "" {
+			r.NotRun[name] = why
+		}
+		return why != ""
+	})
+}
+
+func (r *Report) run(ctx context.Context, c *Cluster, cfg Config, plan []Step) error {
+	if err := boot(ctx, c); err != nil {
+		return err
+	}
+	h := newHistory()
+	l, err := startLoad(ctx, c, h, cfg.Rate, cfg.Seed)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	w := &world{c: c, h: h, say: func(format string, args ...any) {
+		cfg.Log("%8v  %s", h.now().Round(time.Millisecond), fmt.Sprintf(format, args...))
+	}}
+	if err := r.faults(ctx, w, cfg, plan); err != nil {
+		return err
+	}
+	r.Seconds = h.now().Seconds()
+	_, acked := h.counts()
+	r.Rate = float64(acked) / r.Seconds
+	if err := r.finish(ctx, w, l); err != nil {
+		return err
+	}
+	cfg.Log("judging %d publishes", len(h.Publishes))
+	r.Verdict = Check(h)
+	return nil
+}
+
+func boot(ctx context.Context, c *Cluster) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := c.StartAll(); err != nil {
+		return err
+	}
+	if err := c.WaitReady(ctx); err != nil {
+		return fmt.Errorf("the cluster does not come up: %w", err)
+	}
+	return createStreams(ctx, c)
+}
+
+// faults carries out the plan until the time is over.
+func (r *Report) faults(ctx context.Context, w *world, cfg Config, plan []Step) error {
+	all := nemeses()
+	for i, s := range plan {
+		if w.h.now()+s.Quiet >= cfg.Length {
+			break
+		}
+		if err := hold(ctx, s.Quiet); err != nil {
+			return err
+		}
+		sent, acked := w.h.counts()
+		w.say("step %d: %s (%d sent, %d acked)", i+1, s, sent, acked)
+		r.Steps = append(r.Steps, s.String())
+		if err := all[s.Name].run(ctx, w, s); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			w.say("step %d failed: %v", i+1, err)
+			r.Failed = append(r.Failed, fmt.Sprintf("%d, %s: %v", i+1, s.Name, err))
+		}
+		if err := w.c.Repair(); err != nil {
+			return err
+		}
+	}
+	return hold(ctx, cfg.Length-w.h.now())
+}
+
+// finish repairs everything and reads everything back, through every node.
+func (r *Report) finish(ctx context.Context, w *world, l *load) error {
+	w.say("repairing everything")
+	if err := w.c.Repair(); err != nil {
+		return err
+	}
+	wait, cancel := context.WithTimeout(ctx, healTimeout)
+	defer cancel()
+	if err := w.c.WaitReady(wait); err != nil {
+		w.h.unready(err)
+		w.say("not ready: %v", err)
+	}
+	_, before := w.h.counts()
+	if err := hold(ctx, afterHeal); err != nil {
+		return err
+	}
+	l.stopWriting()
+	_, after := w.h.counts()
+	r.AckedAfterHeal = after - before
+	w.say("draining the work queue")
+	if err := drain(ctx, w.c); err != nil {
+		w.say("draining: %v", err)
+	} else {
+		w.h.Drained = true
+	}
+	l.close()
+	for _, n := range w.c.Nodes {
+		w.say("reading everything through %s", n.ID)
+		reads, err := readThrough(ctx, w.c, n)
+		if err != nil {
+			w.h.unready(err)
+			w.say("%v", err)
+		}
+		w.h.Reads = append(w.h.Reads, reads...)
+	}
+	var err error
+	if w.h.Hashes, err = hashes(ctx, w.c); err != nil {
+		w.say("comparing replicas: %v", err)
+		w.h.unready(err)
+	}
+	return ctx.Err()
+}
