@@ -33,7 +33,7 @@ unbuilt = @echo "make $@: not built yet: $(1)" >&2; exit 2
 need = @test -d $(1) || { echo "make $@: not built yet: $(1) does not exist" >&2; exit 2; }
 
 .PHONY: help run cluster demo test race lint fmt vet arch ci fuzz bench benchcmp bench-compare bench-smoke \
-	conformance differential chaos crash sim planted jepsen-compare security console-test vuln clean
+	conformance differential chaos chaos-power crash sim planted jepsen-compare security console-test vuln clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' Makefile
@@ -86,9 +86,13 @@ sim: ## clusters in virtual time (SEEDS=500; SEED=n replays one)
 planted: ## builds with a planted fault must be caught
 	go test -count=1 -tags planted_nosync -run '^TestPlanted' ./storage/seglog
 	go test -count=1 -tags planted_noflush -run '^TestPlanted' ./storage
+	go test -count=1 -tags planted_nosync -timeout 5m -run '^TestPlanted' ./testenv/chaos
 
 chaos: ## real processes under load: KILLS kills of the leader, ALL of everybody; histories checked
 	KILLS=$(KILLS) ALL=$(ALL) go test -count=1 -v -timeout 80m -run '^TestNothingAckedIsLostByKills$$' ./testenv/chaos
+
+chaos-power: ## the same to a build in which SIGKILL is a power cut: what was not synced is lost (KILLS= ALL=)
+	KILLS=$(KILLS) ALL=$(ALL) go test -count=1 -v -timeout 80m -run '^TestNothingAckedIsLostByPowerCuts$$' ./testenv/chaos
 
 conformance: ## nats.go's suites against Holdfast, by testenv/conformance/expected.tsv (CORE=1, ARGS="-run X -jobs 4")
 	cd testenv/conformance && go vet ./... && go test -count=1 ./... && \

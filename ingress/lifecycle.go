@@ -84,6 +84,10 @@ func (s *Server) createStream(ctx context.Context, c *call, ac *api.Call) {
 		ac.Error(jsapi.NewError(jsapi.CodeClusterNotAvail))
 		return
 	}
+	if s.cfg.Full != nil && s.cfg.Full() {
+		ac.Error(jsapi.NewError(jsapi.CodeInsufficientResources))
+		return
+	}
 	row := record.StreamRow{
 		Group: group, Account: c.acct.Name, Name: cfg.Name, Subjects: cfg.Subjects,
 		Request: &record.Request{

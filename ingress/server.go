@@ -39,6 +39,9 @@ type Config struct {
 	// Open says whether streams may be created now; nil = always. A cluster that is
 	// still being founded answers 10008, so that nothing is acked on one disk of three.
 	Open func() bool
+	// Full says whether this node has no room for new data: publishes and creates of streams are refused
+	// with 10023 then; acks, deletes, reads and consumers go on. nil = never.
+	Full func() bool
 	// Voters is how many voters a group has; more replicas than that are refused. nil = 1.
 	Voters func(group uint32) int
 	// Resign asks that this node gives up the leadership of a group.

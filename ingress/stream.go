@@ -109,7 +109,7 @@ func (st *stream) use(d *plan.StreamDescription) {
 	levels, _ := jsapi.StreamAckLevels(d.Config) // judged when the stream was created
 	st.target = publish.Target{
 		ID: st.row.ID, Config: d.Config, Levels: levels,
-		Domain: st.e.srv.cfg.Domain, Floor: st.e.srv.cfg.MinAck, Hear: st,
+		Domain: st.e.srv.cfg.Domain, Floor: st.e.srv.cfg.MinAck, Full: st.e.srv.cfg.Full, Hear: st,
 	}
 }
 

@@ -46,6 +46,7 @@ type importRow struct {
 var ourImports = []importRow{
 	{pkg: "storage/record"},
 	{pkg: "storage/seglog", may: []string{"storage/record"}},
+	{pkg: "storage/disk"},
 	{pkg: "storage", may: []string{"storage/record", "storage/seglog"}},
 	{pkg: "discovery"},
 	{pkg: "replication/clock"},
@@ -99,7 +100,7 @@ var thirdParty = []thirdPartyRow{
 	},
 	{
 		library: "github.com/cockroachdb/pebble/v2/vfs",
-		only:    []string{"storage", "storage/seglog", "testenv/..."},
+		only:    []string{"storage", "storage/disk", "storage/seglog", "testenv/..."},
 	},
 	{
 		library: "github.com/hashicorp/raft",

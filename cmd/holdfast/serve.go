@@ -64,6 +64,9 @@ func (c *serveCmd) Run(env *environment) error {
 	if err := cfg.Validate(); err != nil {
 		return usage(err)
 	}
+	if cfg.FS, err = fileSystem(cfg.DataDir); err != nil {
+		return err
+	}
 	n, err := start(env, cfg)
 	if err != nil || n == nil {
 		return err

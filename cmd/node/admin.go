@@ -195,6 +195,9 @@ func (n *Node) unhealthy() []string {
 	if err := n.host.Failed(); err != nil {
 		why = append(why, err.Error())
 	}
+	if s := n.disk.Status(); s.Refusing {
+		why = append(why, s.Reason)
+	}
 	for _, g := range n.host.Groups() {
 		if st := g.Status(); st.Role == replication.RoleStopped {
 			why = append(why, fmt.Sprintf("group %d is stopped", st.Group))

@@ -88,6 +88,7 @@ func (c *Config) Validate() error {
 		v.errs = append(v.errs, errors.New("node: Logger is nil; it is required"))
 	}
 	c.checkNumbers(v)
+	c.checkDisk(v)
 	if _, err := jsapi.ParseAckLevel(c.MinAck); err != nil {
 		v.add("--min-ack", fmt.Sprintf("%q is no ack level", c.MinAck), "give none, leader or quorum")
 	}

@@ -1,6 +1,10 @@
 package node
 
-import "go.uber.org/zap"
+import (
+	"go.uber.org/zap"
+
+	"github.com/holdfast-mq/holdfast/storage"
+)
 
 // Config is the whole configuration of a node. The tags are its flags, its variables in the environment and
 // the defaults (see DefaultConfig); the keys of a configuration file are the names of the flags. Addresses are
@@ -11,6 +15,10 @@ type Config struct {
 	NodeID string `name:"node-id" env:"HOLDFAST_NODE_ID" default:"${hostname}" help:"Name of this node in the cluster, never to be changed." group:"Node"`
 	// DataDir holds everything that the node keeps. One process at a time uses it.
 	DataDir string `name:"data-dir" env:"HOLDFAST_DATA_DIR" default:"./data" help:"Directory of everything the node keeps." group:"Node"`
+	// DiskMinFree is the room in bytes on the disk of DataDir below which publishes and creates of streams are
+	// refused; 0 = only once the disk was full. DiskBallast is the size of the file that is given back then.
+	DiskMinFree int `name:"disk-min-free" env:"HOLDFAST_DISK_MIN_FREE" default:"268435456" placeholder:"BYTES" help:"Free bytes on the disk of the data directory below which publishes are refused." group:"Node"`
+	DiskBallast int `name:"disk-ballast" env:"HOLDFAST_DISK_BALLAST" default:"67108864" placeholder:"BYTES" help:"Size of a file that is given back when the disk is full all the same." group:"Node"`
 	// Groups is the number of event groups, 1 to replication.MaxGroups. The same on all nodes, never changed.
 	Groups int `name:"groups" env:"HOLDFAST_GROUPS" default:"1" help:"Raft groups that streams are spread over, 1 to 64; the same on all nodes." group:"Node"`
 	// MinAck is the weakest acknowledgement level that any publish may ask for: none, leader or quorum.
@@ -57,6 +65,9 @@ type Config struct {
 	// SegmentSize is the size of the files of the event groups' logs, in bytes; 0: seglog.DefaultSegmentSize. It
 	// bounds a message, and it is written in full at the first start: tests that start many nodes make it small.
 	SegmentSize int64 `kong:"-"`
+
+	// FS is the file system of DataDir; nil = the operating system's. For tests.
+	FS storage.FS `kong:"-"`
 
 	// Logger is where the node and the libraries in it report. Required.
 	Logger *zap.Logger `kong:"-"`

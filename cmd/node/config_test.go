@@ -46,6 +46,7 @@ func TestDefaultsAreValid(t *testing.T) {
 	}
 	want := Config{
 		NodeID: host, DataDir: "./data", Groups: 1, MinAck: "none", Profile: "lan", MaxVoters: 5,
+		DiskMinFree: 256 << 20, DiskBallast: 64 << 20,
 		RaftListen: "127.0.0.1:7222", SerfListen: "127.0.0.1:7223", RouteListen: "127.0.0.1:6222",
 		AdminListen: "127.0.0.1:8222",
 	}

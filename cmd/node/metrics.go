@@ -42,6 +42,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		collectLog(e, g)
 		collectStore(e, g)
 	}
+	collectDisk(e, c.n.disk.Status())
 	c.collectIngress(e)
 	c.collectTransport(e)
 }

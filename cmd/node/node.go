@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-mq/holdfast/ingress/jsapi"
 	"github.com/holdfast-mq/holdfast/replication"
 	"github.com/holdfast-mq/holdfast/replication/transport"
+	"github.com/holdfast-mq/holdfast/storage/disk"
 	"github.com/holdfast-mq/holdfast/storage/seglog"
 )
 
@@ -27,6 +28,7 @@ type Node struct {
 	cfg    Config
 	log    *zap.Logger
 	host   *replication.Host
+	disk   *disk.Guard
 	hub    *hub.Hub
 	server *ingress.Server
 	meta   *meta
@@ -63,7 +65,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		sightings: make(map[string]*sighting), reasons: make(map[uint32]string),
 	}
 	for _, step := range []func(context.Context) error{
-		n.claim, n.startGroups, n.startHub, n.startIngress, n.join, n.startAdmin,
+		n.claim, n.watchDisk, n.startGroups, n.startHub, n.startIngress, n.join, n.startAdmin,
 	} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, n.Stop(ctx))
@@ -84,9 +86,9 @@ func (n *Node) onFatal(err error) {
 
 func (n *Node) startGroups(context.Context) error {
 	host, err := replication.Open(n.ctx, replication.Config{
-		NodeID: n.cfg.NodeID, Dir: n.cfg.DataDir, Groups: n.cfg.Groups, Timeouts: n.cfg.timeouts(),
+		NodeID: n.cfg.NodeID, Dir: n.cfg.DataDir, FS: n.disk.FS(), Groups: n.cfg.Groups, Timeouts: n.cfg.timeouts(),
 		Transport: transport.Config{Listen: n.cfg.RaftListen, Resolve: n.resolve},
-		Log:       seglog.Config{SealAfter: seglog.DefaultSealAfter},
+		Log:       seglog.Config{SegmentSize: n.cfg.SegmentSize, SealAfter: seglog.DefaultSealAfter},
 		Handler:   n.handler, Logger: n.log.Named("raft"), Fatal: n.onFatal,
 	})
 	if err != nil {
@@ -153,6 +155,7 @@ func (n *Node) startIngress(context.Context) error {
 		Node: n.cfg.NodeID, Domain: n.hub.Domain(), Version: Version, MinAck: minAck, Groups: uint32(n.cfg.Groups),
 		Voters: n.voters, Resign: n.resign, Cluster: n.cluster, ReadIndex: n.readIndex,
 		Open:   func() bool { return len(n.missingFounders()) == 0 },
+		Full:   n.disk.Refusing,
 		Logger: n.log.Named("ingress"),
 	}, natsHub{n.hub, n.cfg.NodeID, n.log}, n.meta, func(group uint32) ingress.Store {
 		return rows{n.host.Group(group).Reader()}

@@ -124,6 +124,10 @@ func (o *Op) checkPlan(s *plan.Stream) (rests uint64, stop bool) {
 			return s.Rests(), true
 		}
 	}
+	if o.target.Full != nil && !o.planned && o.target.Full() {
+		o.err = jsapi.NewError(jsapi.CodeInsufficientResources)
+		return 0, true
+	}
 	if o.err = o.checkLimits(s); o.err != nil {
 		return s.Rests(), true
 	}

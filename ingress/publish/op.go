@@ -30,6 +30,8 @@ type Target struct {
 	Domain string
 	// Floor is the weakest level that the server accepts.
 	Floor jsapi.AckLevel
+	// Full says that there is no room for new messages. May be nil.
+	Full func() bool
 	// Hear is told what rollups do. May be nil.
 	Hear Purged
 }
@@ -55,6 +57,7 @@ type Op struct {
 	level   jsapi.AckLevel
 
 	replied bool
+	planned bool // stored once: when it is planned again, it has to be stored
 	err     *jsapi.Error
 	ack     jsapi.PubAck
 }
@@ -101,6 +104,7 @@ func (o *Op) Plan(p *plan.Planner) uint64 {
 		return rests
 	}
 	o.store(s)
+	o.planned = true
 	if o.level == jsapi.LevelNone && !o.replied && o.out.Leading() == nil {
 		o.answer()
 	}

@@ -40,6 +40,7 @@ type Node struct {
 	ID     string
 	Client string // host:port of NATS
 	Admin  string
+	Env    []string // beside the environment of this process, from the next Start on
 	serf   string
 	args   []string
 	bin    string
@@ -120,6 +121,7 @@ func (n *Node) Start() error {
 	defer func() { _ = f.Close() }()
 	cmd := exec.Command(n.bin, n.args...) //nolint:noctx // ended by Kill or Stop
 	cmd.Stdout, cmd.Stderr = f, f
+	cmd.Env = append(os.Environ(), n.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // no orphan outlives the test
 	started, done := make(chan error, 1), make(chan struct{})
 	go func() {
