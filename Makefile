@@ -86,9 +86,14 @@ sim: ## clusters in virtual time (SEEDS=500; SEED=n replays one)
 planted: ## builds with a planted fault must be caught
 	go test -count=1 -tags planted_nosync -run '^TestPlanted' ./storage/seglog
 	go test -count=1 -tags planted_noflush -run '^TestPlanted' ./storage
+	go test -count=1 -tags planted_nofence -run '^TestPlanted' ./replication
+	go test -count=1 -tags planted_belowmark -run '^TestPlanted' ./replication
 	go test -count=1 -tags planted_nosync -timeout 5m -run '^TestPlanted' ./testenv/chaos
 
-chaos: ## real processes under load: KILLS kills of the leader, ALL of everybody; histories checked
+chaos: ## real processes under every kind of fault, histories judged (SEED= MINUTES= ARGS="--nemesis kill,part")
+	go run ./testenv/jepsen/cmd/jepsen --system holdfast --seed $(SEED) --minutes $(MINUTES) $(ARGS)
+
+kills: ## the same, kills only: KILLS of the leader, ALL of everybody
 	KILLS=$(KILLS) ALL=$(ALL) go test -count=1 -v -timeout 80m -run '^TestNothingAckedIsLostByKills$$' ./testenv/chaos
 
 chaos-power: ## the same to a build in which SIGKILL is a power cut: what was not synced is lost (KILLS= ALL=)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/holdfast-mq/holdfast/replication/clock"
 	"github.com/holdfast-mq/holdfast/replication/transport"
-	"github.com/holdfast-mq/holdfast/storage/seglog"
 )
 
 const (
@@ -44,8 +43,8 @@ func (c *Config) clockDefaults() error {
 type groupClock struct {
 	*clock.Clock
 
-	cfg clock.Config
-	log *seglog.Log
+	cfg  clock.Config
+	kept *sealed // nil for a replica without files
 
 	mu      sync.Mutex // guards what follows
 	running bool
@@ -53,18 +52,18 @@ type groupClock struct {
 	hold    time.Duration // BOOTTIME at which deleting by age may begin, as persisted last
 }
 
-// newGroupClock continues the clock that the log holds. stored is the highest
-// cluster time of what was applied.
-func newGroupClock(cfg clock.Config, log *seglog.Log, stored int64) (*groupClock, error) {
+// newGroupClock continues the clock that was kept with the log's seals. stored is the
+// highest cluster time of what was applied.
+func newGroupClock(cfg clock.Config, kept *sealed, stored int64) (*groupClock, error) {
 	c, err := clock.New(cfg)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.Restore(log.SealPayload()); err != nil {
+	if err := c.Restore(kept.clock); err != nil {
 		return nil, damaged("clock in the log: %v", err)
 	}
 	c.Stored(stored)
-	return &groupClock{Clock: c, cfg: cfg, log: log}, nil
+	return &groupClock{Clock: c, cfg: cfg, kept: kept}, nil
 }
 
 // persist hands the clock to the log, which keeps it with its next seal, if it is
@@ -81,7 +80,7 @@ func (c *groupClock) persist() error {
 		return nil
 	}
 	c.running, c.line, c.hold = running, line, hold
-	return c.log.SetSealPayload(c.Persist())
+	return c.kept.keepClock(c.Persist())
 }
 
 func (c *groupClock) time() int64 {
@@ -108,7 +107,7 @@ func (c *groupClock) hello(peer raft.ServerAddress, b transport.Beat) {
 func (c *groupClock) follow(b transport.Beat) { c.Observe(b.Clock, time.Duration(b.AgeWait)) }
 
 // Clock is the cluster clock of this replica: its health, and an operator's word on it.
-func (g *Group) Clock() *clock.Clock { return g.clock.Clock }
+func (g *Group) Clock() *clock.Clock { return g.rep.Load().clock.Clock }
 
 // tendClock corrects the leader's clock, keeps every replica's, and hands the
 // leadership over if this node's wall clock stays off the others'.
@@ -120,10 +119,10 @@ func (g *Group) tendClock(off *time.Duration) {
 	if by := g.leaderTick(in); by != 0 {
 		g.log.Warn("cluster clock corrected", zap.Duration("by", by))
 	}
-	if err := g.clock.persist(); err != nil {
+	if err := in.rep.clock.persist(); err != nil {
 		g.log.Warn("cluster clock not kept", zap.Error(err))
 	}
-	if in.term.Load() == nil || !g.clock.Health().WallOff {
+	if in.term.Load() == nil || !in.rep.clock.Health().WallOff {
 		*off = 0
 		return
 	}
@@ -139,5 +138,5 @@ func (g *Group) leaderTick(in *instance) time.Duration {
 	if in.term.Load() == nil {
 		return 0
 	}
-	return g.clock.Tick()
+	return in.rep.clock.Tick()
 }

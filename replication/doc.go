@@ -37,7 +37,48 @@
 //  4. The entry applied last is in the log with the same term, and the current
 //     term is not below that of the last entry.
 //
-// A group that fails one of them is record.ErrDamaged; it neither votes nor serves.
+//  5. The log reaches this replica's own mark (package marks).
+//
+// # Damage
+//
+// A group that fails one of them, or whose files do not verify when they are opened or
+// read, is damaged on this node, and only that group on this node is: its frames are
+// refused (the port is quarantined before anything else happens, so nothing that rests
+// on the damage can leave), its term ends, its Raft instance stops, reads of its state
+// fail with record.ErrDamaged. The others go on. Group 0 is no exception, but a node
+// without a sound replica of it leads no other group: it hands them over.
+//
+// The file DAMAGED is durable before the instance stops, and a start honours it without
+// a look at the rest. hashicorp/raft panics when it cannot read an entry, so it is given
+// one that does nothing; by then nobody is sent it, and the state machine takes nothing.
+//
+// A damaged replica is replaced by itself, once a leader of the group says under its
+// lease that a majority of the voters is healthy without it (kindReseed): its files are
+// moved into damaged-<time>, DAMAGED last, never deleted; a replica with a new
+// incarnation, hence without votes or marks, starts empty in their place; group 0's
+// leader writes it into the node's row (kindReplica), the group's leader takes it in,
+// sends it a snapshot, makes it a voter and removes the old one, as it does for a node
+// that came back without its disk. Without such a leader, or on a single node, nothing
+// happens: Damage.Waits says what an operator can do.
+//
+//	DAMAGED, JSON             version 1, group, server, file, reason, found (RFC 3339)
+//
+// # Marks
+//
+// What a log cannot know by itself is that its end, or the whole directory, was replaced
+// by an older one. Package marks has the rule. Leaders make marks of the voters by what
+// they acknowledge, and of themselves by what StoreLogs has stored; they repeat all of
+// them with each append. Every voter keeps them in memory and with the seals of its log:
+// there they cost no sync of their own, share its checksums, and are as new as what the
+// log holds within 50 ms. Hellos carry them; both sides judge both replicas by them
+// before any other frame, the damaged one finds it out itself.
+//
+// What a seal keeps, version 2 (version 1 is a clock alone), big-endian:
+//
+//	1  version, 2
+//	2  length n of the clock
+//	n  clock, as package clock persists it
+//	…  marks, as package marks writes them
 //
 // # Terms of leadership
 //
@@ -85,4 +126,6 @@
 //	groups/<n>/INCARNATION      id of the replica; its Raft id is nodeID/incarnation
 //	groups/<n>/log/             storage/seglog
 //	groups/<n>/state/           storage
+//	groups/<n>/DAMAGED          the replica is damaged, see Damage
+//	groups/<n>/damaged-<time>/  what one before was made of, DAMAGED among it
 package replication

@@ -104,7 +104,7 @@ func incarnation(fsys storage.FS, dir, given string) (string, error) {
 	if ok {
 		id := strings.TrimSuffix(string(b), "\n")
 		if raw, err := hex.DecodeString(id); err != nil || len(raw) != incarnationSize {
-			return "", fmt.Errorf("%w: %s holds %q, no incarnation", record.ErrDamaged, path, b)
+			return "", record.Damaged(path, "holds %q, no incarnation", b)
 		}
 		return id, nil
 	}
@@ -114,7 +114,7 @@ func incarnation(fsys storage.FS, dir, given string) (string, error) {
 			return "", err
 		}
 		if there {
-			return "", fmt.Errorf("%w: %s is missing beside %s", record.ErrDamaged, path, sub)
+			return "", record.Damaged(path, "is missing beside %s", sub)
 		}
 	}
 	if err := makeDirs(fsys, dir); err != nil {
@@ -134,7 +134,7 @@ func lost(fsys storage.FS, log, state string) error {
 	}
 	names, err := fsys.List(log)
 	if errors.Is(err, fs.ErrNotExist) || (err == nil && len(names) == 0) {
-		return damaged("%s is missing or empty beside %s", log, state)
+		return record.Damaged(log, "is missing or empty beside %s", state)
 	}
 	return err
 }

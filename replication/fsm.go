@@ -26,6 +26,8 @@ type fsm struct {
 	snaps *snapshots
 	log   *zap.Logger
 	fatal func(error)
+	// damaged is told of damaged local files, which take this replica alone out of service.
+	damaged func(error)
 	// configured is told the configuration of a group when the entry that holds it is
 	// applied, wrote that rows of group 0 changed. Both run on Raft's goroutine and must not block.
 	configured func(raft.Configuration)
@@ -50,7 +52,7 @@ type position struct {
 func newFSM(store *storage.Store, snaps *snapshots, log *zap.Logger, fatal func(error)) *fsm {
 	f := &fsm{
 		store: store, snaps: snaps, log: log, fatal: fatal, batch: store.NewBatch(),
-		configured: func(raft.Configuration) {}, wrote: func() {},
+		configured: func(raft.Configuration) {}, wrote: func() {}, damaged: fatal,
 	}
 	f.reload()
 	return f
@@ -112,9 +114,22 @@ func (f *fsm) fail(err error) error {
 	f.mu.Unlock()
 	if first {
 		f.log.Error("the state machine stops", zap.Error(err))
-		f.fatal(err)
+		if isDamage(err) {
+			f.damaged(err)
+		} else {
+			f.fatal(err)
+		}
 	}
 	return err
+}
+
+// stop makes the state stay as the last commit left it.
+func (f *fsm) stop(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.failed == nil {
+		f.failed = err
+	}
 }
 
 func (f *fsm) broken() error {

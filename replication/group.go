@@ -11,7 +11,6 @@ import (
 	"github.com/hashicorp/raft"
 	"go.uber.org/zap"
 
-	"github.com/holdfast-mq/holdfast/replication/transport"
 	"github.com/holdfast-mq/holdfast/storage"
 	"github.com/holdfast-mq/holdfast/storage/record"
 	"github.com/holdfast-mq/holdfast/storage/seglog"
@@ -33,19 +32,15 @@ type Group struct {
 	id      uint32
 	cfg     groupConfig
 	host    *Host
-	server  raft.ServerAddress // nodeID/incarnation: id and address in one
 	log     *zap.Logger
 	ids     *idSource
-	clock   *groupClock
 	handler Handler
 	fatal   func(error)
 
-	logs  *logStore
-	store *storage.Store
-	snaps *snapshots
-	fsm   *fsm
-
+	rep      atomic.Pointer[replica]  // never nil
 	inst     atomic.Pointer[instance] // nil while there is none
+	hurt     atomic.Pointer[Damage]   // nil while the replica is sound
+	harmed   chan struct{}            // hurt was set; cap 1
 	recreats chan string              // why; cap 1
 	created  atomic.Uint64            // instances so far
 	snapped  atomic.Int64             // when the last snapshot was taken, ns since 1970
@@ -55,93 +50,91 @@ type Group struct {
 	watchers notifier
 }
 
-// openGroup opens the replica in cfg.Dir, or makes one. Local data that fails a
-// check gives an error that wraps record.ErrDamaged; nothing votes then.
+// openGroup opens the replica in cfg.Dir, or makes one. If local data fails a check, or
+// a marker says that it did, the group is damaged (see Group.Damage): it is there, and
+// nothing of it votes or answers.
 func openGroup(ctx context.Context, h *Host, id uint32, cfg groupConfig, handler Handler) (*Group, error) {
-	inc, err := incarnation(cfg.FS, cfg.Dir, cfg.Incarnation)
-	if err != nil {
-		return nil, fmt.Errorf("group %d: %w", id, err)
-	}
 	g := &Group{
-		id: id, cfg: cfg, host: h, server: transport.Address(h.cfg.NodeID, inc),
+		id: id, cfg: cfg, host: h,
 		log: h.cfg.Logger.With(zap.Uint32("group", id)), ids: h.ids, handler: handler, fatal: h.fatal,
-		recreats: make(chan string, 1),
-	}
-	if err := g.openFiles(); err != nil {
-		return nil, fmt.Errorf("group %d: %w", id, errors.Join(err, g.closeFiles()))
+		harmed: make(chan struct{}, 1), recreats: make(chan string, 1),
 	}
 	ctx, g.cancel = context.WithCancel(ctx)
-	if err := g.create(ctx); err != nil {
+	if err := g.open(ctx); err != nil {
 		g.cancel()
-		return nil, fmt.Errorf("group %d: %w", id, errors.Join(err, g.closeFiles()))
+		return nil, fmt.Errorf("group %d: %w", id, err)
 	}
 	g.routines.Go(func() { g.supervise(ctx) })
 	g.routines.Go(func() { g.keepLogShort(ctx) })
 	return g, nil
 }
 
-func (g *Group) openFiles() error {
-	lc, sc := g.cfg.Log, g.cfg.Store
-	lc.FS, sc.FS = g.cfg.FS, g.cfg.FS
-	lc.Dir, sc.Dir = g.cfg.FS.PathJoin(g.cfg.Dir, logDir), g.cfg.FS.PathJoin(g.cfg.Dir, stateDir)
-	if err := lost(g.cfg.FS, lc.Dir, sc.Dir); err != nil {
-		return err
-	}
-	lc.Logger, sc.Logger = g.log, g.log
-	sc.Fatal, sc.Damaged = g.fatal, g.fatal
-	log, err := seglog.Open(lc)
+// open opens the replica and starts a Raft instance on it, unless it is damaged.
+func (g *Group) open(ctx context.Context) error {
+	d, err := markedDamage(g.cfg.FS, g.id, g.cfg.Dir)
 	if err != nil {
-		if errors.Is(err, seglog.ErrDamaged) {
-			err = fmt.Errorf("%w: %w", record.ErrDamaged, err)
+		return err
+	}
+	if d == nil {
+		if d, err = g.openSound(ctx); err != nil || d == nil {
+			return err
 		}
-		return err
-	}
-	g.logs = newLogStore(log, g.ids.boot, g.log, g.fatal)
-	if g.store, err = storage.Open(sc); err != nil {
-		return err
-	}
-	g.snaps = &snapshots{store: g.store, logged: log.LastIndex}
-	g.fsm = newFSM(g.store, g.snaps, g.log, g.fatal)
-	g.fsm.configured = func(raft.Configuration) { g.changed() }
-	g.fsm.wrote = g.changed
-	g.logs.reach = func() uint64 { a := g.store.Applied(); return a.Reach() }
-	g.logs.durable = g.store.DurableApplied
-	g.logs.stored = func(c raft.Configuration) {
-		if in := g.inst.Load(); in != nil {
-			g.setVoters(in.trans, c)
+		if err := d.mark(g.cfg.FS, g.cfg.Dir); err != nil {
+			return fmt.Errorf("mark it as damaged (%s): %w", d.Reason, err)
 		}
 	}
-	g.logs.stranded = func(last uint64) {
-		g.recreate(fmt.Sprintf("a snapshot was installed over a log that reached %d", last))
-	}
-	if g.clock, err = newGroupClock(g.host.cfg.Clock, log, g.store.Applied().Time); err != nil {
-		return err
-	}
-	g.snapped.Store(time.Now().UnixNano())
+	g.log.Error("local data is damaged: the group is out of service on this node",
+		zap.String("file", d.File), zap.String("reason", d.Reason))
+	g.rep.Store(g.absent(d))
+	g.hurt.Store(d)
+	g.quarantine(d)
 	return nil
 }
 
-func (g *Group) closeFiles() error {
-	var err error
-	if g.store != nil {
-		err = g.store.Close()
+// openSound is open for a replica without a marker; it returns the damage it finds.
+func (g *Group) openSound(ctx context.Context) (*Damage, error) {
+	err := g.there()
+	server := ""
+	if err == nil {
+		var r *replica
+		if r, err = g.openReplica(g.cfg.Incarnation); r != nil {
+			server = string(r.server)
+		}
+		if err == nil {
+			g.rep.Store(r)
+			if err = g.create(ctx); err != nil {
+				err = errors.Join(err, r.close())
+			}
+		}
 	}
-	if g.logs != nil {
-		err = errors.Join(err, g.logs.log.Close())
+	switch {
+	case err == nil:
+		return nil, nil //nolint:nilnil // no damage and no error
+	case isDamage(err):
+		return newDamage(g.id, g.cfg.Dir, server, err), nil
+	default:
+		return nil, err
 	}
-	return err
+}
+
+// there says that the replica is missing as a whole, if it should be there.
+func (g *Group) there() error {
+	if !g.host.has(g.id) {
+		return nil
+	}
+	if gone, err := vanished(g.cfg.FS, g.cfg.Dir); err != nil || !gone {
+		return err
+	}
+	return record.Damaged(g.cfg.Dir, "holds no replica, and this node had one")
 }
 
 // create checks log and state and starts a Raft instance on them.
 func (g *Group) create(ctx context.Context) error {
-	if err := g.store.Activate(); err != nil { // an install whose end Raft did not live to see
+	r := g.rep.Load()
+	if err := g.prepare(r); err != nil {
 		return err
 	}
-	g.fsm.reload()
-	if err := check(g.logs.log, g.store, g.log); err != nil {
-		return err
-	}
-	in, err := g.start(ctx)
+	in, err := g.start(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -166,14 +159,20 @@ func (g *Group) supervise(ctx context.Context) {
 	defer tick.Stop()
 	second := time.NewTicker(clockTick)
 	defer second.Stop()
+	mend := time.NewTicker(mendEvery * g.cfg.Timeouts.Heartbeat)
+	defer mend.Stop()
 	var clockOff time.Duration
 	for {
+		var err error
 		select {
+		case <-g.harmed:
+			err = g.retreat()
+		case <-mend.C:
+			err = g.mend(ctx)
 		case reason := <-g.recreats:
 			g.log.Warn("creating the Raft instance anew", zap.String("reason", reason))
-			if err := g.replace(ctx); err != nil {
-				g.fatal(fmt.Errorf("group %d: create the Raft instance anew: %w", g.id, err))
-				return
+			if err = g.replace(ctx); err != nil {
+				err = fmt.Errorf("group %d: create the Raft instance anew: %w", g.id, err)
 			}
 		case <-tick.C:
 			g.look()
@@ -185,13 +184,36 @@ func (g *Group) supervise(ctx context.Context) {
 					g.log.Warn("stop of the Raft instance", zap.Error(err))
 				}
 			}
+			g.markLate()
+			return
+		}
+		switch {
+		case err == nil:
+		case isDamage(err):
+			g.damaged(err)
+		default:
+			g.fatal(err)
 			return
 		}
 	}
 }
 
+// markLate marks damage that was found while the group was being closed.
+func (g *Group) markLate() {
+	select {
+	case <-g.harmed:
+		if err := g.hurt.Load().mark(g.cfg.FS, g.cfg.Dir); err != nil {
+			g.log.Error("damage is not marked", zap.Error(err))
+		}
+	default:
+	}
+}
+
 func (g *Group) replace(ctx context.Context) error {
 	in := g.inst.Swap(nil)
+	if in == nil {
+		return nil // damaged meanwhile
+	}
 	if err := in.stop(); err != nil {
 		g.log.Warn("stop of the Raft instance", zap.Error(err))
 	}
@@ -209,10 +231,13 @@ func (g *Group) look() {
 	if in == nil {
 		return
 	}
-	if since, writing := g.logs.log.InFlightSince(); writing && time.Since(since) > stuckWrite {
+	if since, writing := in.rep.logs.log.InFlightSince(); writing && time.Since(since) > stuckWrite {
 		g.fatal(fmt.Errorf("group %d: a write of the log hangs for more than %v", g.id, stuckWrite))
 	}
-	g.setVoters(in.trans, in.raft.GetConfiguration().Configuration())
+	in.setVoters(in.raft.GetConfiguration().Configuration())
+	if g.id != Metadata && in.leads() && !g.host.directory() {
+		in.yield()
+	}
 	lease := in.trans.Lease()
 	if lease.Void && in.leads() && g.host.cfg.Clock.Boottime()-lease.Since > 2*g.cfg.Timeouts.Election {
 		g.recreate("a leadership transfer failed and its target has not acknowledged anything since")
@@ -232,7 +257,11 @@ func (g *Group) keepLogShort(ctx context.Context) {
 		case <-tick.C:
 		}
 		in := g.inst.Load()
-		if in == nil || !g.due(behind) {
+		if in == nil {
+			continue
+		}
+		in.sealMarks()
+		if !in.due(behind) {
 			continue
 		}
 		if err := in.snapshot(); err != nil {
@@ -240,18 +269,19 @@ func (g *Group) keepLogShort(ctx context.Context) {
 			continue
 		}
 		g.snapped.Store(time.Now().UnixNano())
-		behind = g.logs.log.Bytes()
+		behind = in.rep.logs.log.Bytes()
 	}
 }
 
 // due says that a snapshot is due: the log is too large and has grown since the
 // last one, or that one is too old.
-func (g *Group) due(behind int64) bool {
-	position, snap := g.fsm.position(), g.store.Pointer().Snapshot.Index
+func (in *instance) due(behind int64) bool {
+	g := in.g
+	position, snap := in.rep.applied(), in.rep.store.Pointer().Snapshot.Index
 	if position.index <= snap {
 		return false
 	}
-	r, size := g.cfg.Retention, g.logs.log.Bytes()
+	r, size := g.cfg.Retention, in.rep.logs.log.Bytes()
 	if size >= r.LogMaxBytes && size-behind >= r.LogMaxBytes/4 {
 		return true
 	}
@@ -262,21 +292,26 @@ func (g *Group) due(behind int64) bool {
 func (g *Group) close() error {
 	g.cancel()
 	g.routines.Wait()
-	return g.closeFiles()
+	return g.rep.Load().close()
 }
 
 // ID is the group's number; 0 is the metadata group.
 func (g *Group) ID() uint32 { return g.id }
 
-// Server is this replica's Raft server id and address: "nodeID/incarnation".
-func (g *Group) Server() string { return string(g.server) }
+// Server is this replica's Raft server id and address: "nodeID/incarnation". It is
+// another one after a damaged replica was replaced, and empty for one that lost its name.
+func (g *Group) Server() string { return string(g.rep.Load().server) }
 
-// Reader is the applied state of this replica. Only the group changes it.
-func (g *Group) Reader() *storage.Store { return g.store }
+// Reader is the applied state of this replica. Only the group changes it. It is another
+// one after a damaged replica was replaced; in between all reads fail with
+// record.ErrDamaged.
+func (g *Group) Reader() *storage.Store { return g.rep.Load().store }
 
 // WaitApplied returns when this replica has applied the entry index, or with the
 // error of ctx. index is one that Status.Applied of some replica reported.
-func (g *Group) WaitApplied(ctx context.Context, index uint64) error { return g.fsm.wait(ctx, index) }
+func (g *Group) WaitApplied(ctx context.Context, index uint64) error {
+	return g.rep.Load().wait(ctx, index)
+}
 
 // Term is the term of leadership that this node serves, nil without one.
 func (g *Group) Term() *Term {
@@ -287,7 +322,7 @@ func (g *Group) Term() *Term {
 }
 
 // Now is the group's cluster clock, in nanoseconds since 1970.
-func (g *Group) Now() int64 { return g.clock.time() }
+func (g *Group) Now() int64 { return g.rep.Load().clock.time() }
 
 // changed tells whoever watches that Status may read differently.
 func (g *Group) changed() {
@@ -295,17 +330,32 @@ func (g *Group) changed() {
 	g.host.changed()
 }
 
-func (g *Group) setVoters(trans *transport.GroupTransport, c raft.Configuration) {
+func (in *instance) setVoters(c raft.Configuration) {
 	voters := make([]raft.ServerAddress, 0, len(c.Servers))
 	for _, s := range c.Servers {
 		if s.Suffrage == raft.Voter {
 			voters = append(voters, s.Address)
 		}
 	}
-	trans.SetVoters(voters)
+	in.trans.SetVoters(voters)
 	names := make([]string, len(voters))
 	for i, v := range voters {
 		names[i] = string(v)
 	}
-	g.clock.SetVoters(string(g.server), names)
+	in.rep.clock.SetVoters(string(in.rep.server), names)
+	in.rep.marks.setVoters(names)
+}
+
+// sealMarks has changed marks kept with a seal, unless the log is being written to:
+// then they ride on what is written.
+func (in *instance) sealMarks() {
+	log := in.rep.logs.log
+	if !in.rep.marks.tend() {
+		return
+	}
+	if _, writing := log.InFlightSince(); !writing {
+		if err := in.rep.logs.written(log.Seal()); err != nil {
+			in.g.log.Warn("marks not sealed", zap.Error(err))
+		}
+	}
 }

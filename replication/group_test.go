@@ -249,7 +249,7 @@ func TestInstallOverALongerLog(t *testing.T) {
 		if err := in.snapshot(); err != nil {
 			t.Fatal(err)
 		}
-		first := next.group().logs.log.FirstIndex()
+		first := next.group().rep.Load().logs.log.FirstIndex()
 		if applied := next.group().Status().Applied; first < 10 || applied >= tail {
 			t.Fatalf("log starts at %d, applied %d, tail %d: nothing to see here", first, applied, tail)
 		}
@@ -445,12 +445,12 @@ func TestSnapshotsAreTakenByAge(t *testing.T) {
 		g := w.nodes[0].group()
 		at := g.Status().Applied
 		w.pause(testRetention().SnapshotAge + 2*testRetention().SnapshotCheck)
-		snap := g.store.Pointer().Snapshot.Index
+		snap := g.rep.Load().store.Pointer().Snapshot.Index
 		if snap < at {
 			t.Fatalf("snapshot at %d, applied %d long ago", snap, at)
 		}
 		w.pause(3 * testRetention().SnapshotAge)
-		if again := g.store.Pointer().Snapshot.Index; again != snap {
+		if again := g.rep.Load().store.Pointer().Snapshot.Index; again != snap {
 			t.Errorf("an idle group took a snapshot at %d after one at %d", again, snap)
 		}
 	})
@@ -468,10 +468,10 @@ func TestSnapshotsKeepTheLogShort(t *testing.T) {
 			}
 		}
 		w.pause(2 * testRetention().SnapshotCheck)
-		if size, limit := g.logs.log.Bytes(), 3*testRetention().LogMaxBytes; size > limit {
+		if size, limit := g.rep.Load().logs.log.Bytes(), 3*testRetention().LogMaxBytes; size > limit {
 			t.Errorf("the log holds %d bytes, want at most %d", size, limit)
 		}
-		if g.logs.log.FirstIndex() == 1 {
+		if g.rep.Load().logs.log.FirstIndex() == 1 {
 			t.Error("the log was never cut")
 		}
 	})

@@ -53,6 +53,9 @@ type Config struct {
 	Transport transport.Config
 	// Handler returns what leads a group; nil, or a nil result, leads it with nothing.
 	Handler func(group uint32) Handler
+	// Nodes returns the ids of nodes that the node rows need not name: who may be asked
+	// when this node cannot read them. nil, or a nil result, names none.
+	Nodes func() []string
 	// Clock of every group; Boottime, Wall and BootID default to the system's.
 	Clock clock.Config
 	// Logger, default silent.
@@ -122,7 +125,8 @@ type Host struct {
 	ids   *idSource
 	trans *transport.Transport
 
-	groups   []*Group // by number
+	groups   []*Group                 // by number
+	opened   atomic.Pointer[[]*Group] // groups, once all are open
 	meta     *Meta
 	identity identity
 	cluster  atomic.Pointer[string] // the cluster's id, once known
@@ -137,10 +141,10 @@ type Host struct {
 	closed bool
 }
 
-// Open opens or makes the replicas of every group and starts them. A data directory
-// of another node, or local data that fails its checks (record.ErrDamaged), is an
-// error; nothing runs then. ctx bounds nothing but is passed to what the Host
-// starts; Shutdown ends it.
+// Open opens or makes the replicas of every group and starts them. A data directory of
+// another node is an error; nothing runs then. A group whose local data fails its checks
+// is out of service here (Group.Damage); the others run. ctx bounds nothing but is passed
+// to what the Host starts; Shutdown ends it.
 func Open(ctx context.Context, cfg Config) (*Host, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
@@ -167,11 +171,15 @@ func Open(ctx context.Context, cfg Config) (*Host, error) {
 			return nil, errors.Join(err, h.Shutdown())
 		}
 		h.groups = append(h.groups, g)
+		if id == Metadata {
+			h.meta.group.Store(g)
+		}
 	}
+	h.opened.Store(&h.groups)
 	if err := h.identity.settle(); err != nil {
 		return nil, errors.Join(err, h.Shutdown())
 	}
-	h.meta.serve(h.groups[Metadata])
+	h.meta.serve()
 	h.routines.Go(func() { h.publishGroups(ctx) })
 	return h, nil
 }
@@ -213,6 +221,17 @@ func (h *Host) groupConfig(id uint32) groupConfig {
 		c.Retention, c.Log.SegmentSize = h.cfg.MetaRetention, h.cfg.MetaSegmentSize
 	}
 	return c
+}
+
+// has says whether this node must have a replica of a group: it belongs to a cluster
+// that has the group, as far as is known.
+func (h *Host) has(group uint32) bool {
+	if h.identity.Cluster == "" || group == Metadata {
+		return h.identity.Cluster != ""
+	}
+	row, at, err := Row[ClusterRow](h.meta, ClusterKey)
+	// A row that has not come yet cannot say that the group is a new one.
+	return err != nil || at.Version == 0 || int(group) <= row.Groups
 }
 
 func (h *Host) handler(id uint32) Handler { //nolint:ireturn // what Config.Handler returns
@@ -275,12 +294,12 @@ func (h *Host) ClusterID() string {
 }
 
 // open makes the transport of a group's new Raft instance.
-func (h *Host) open(g *Group) (*transport.GroupTransport, error) {
+func (h *Host) open(g *Group, r *replica) (*transport.GroupTransport, error) {
 	return h.trans.Group(transport.GroupConfig{
 		ID:       g.id,
-		Local:    g.server,
-		Source:   source{g},
-		Stall:    g.logs.log.InFlightSince,
+		Local:    r.server,
+		Source:   source{g, r},
+		Stall:    r.logs.log.InFlightSince,
 		Boottime: h.cfg.Clock.Boottime,
 	})
 }
@@ -321,6 +340,9 @@ func (h *Host) Bootstrap(founders []Founder) error {
 func (g *Group) bootstrap(c raft.Configuration) error {
 	in := g.inst.Load()
 	if in == nil {
+		if d := g.hurt.Load(); d != nil {
+			return d.err()
+		}
 		return fmt.Errorf("%w: no Raft instance", record.ErrClosed)
 	}
 	f := in.raft.BootstrapCluster(c)

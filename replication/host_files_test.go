@@ -196,23 +196,6 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-func TestDamageKeepsTheHostDown(t *testing.T) {
-	bubble(t, 1, func(w *world) {
-		t := w.t
-		w.found()
-		w.put("one")
-		n := w.nodes[0]
-		n.down()
-		if err := n.mu.fs.RemoveAll("data/groups/1/log"); err != nil {
-			t.Fatal(err)
-		}
-		_, err := Open(t.Context(), n.config())
-		if !errors.Is(err, record.ErrDamaged) || !strings.Contains(err.Error(), "group 1") {
-			t.Errorf("start on a lost log: %v", err)
-		}
-	})
-}
-
 func TestRaftLogger(t *testing.T) {
 	t.Parallel()
 	core, logs := observer.New(zapcore.InfoLevel)

@@ -20,6 +20,7 @@ import (
 // whole when the library is wedged; log, state and directory stay.
 type instance struct {
 	g       *Group
+	rep     *replica
 	raft    *raft.Raft
 	trans   *transport.GroupTransport
 	notify  chan bool
@@ -29,6 +30,7 @@ type instance struct {
 	// term is the term that is being served, nil without one.
 	term     atomic.Pointer[Term]
 	inFlight atomic.Int64
+	resigned atomic.Bool // the replica is damaged
 	routines sync.WaitGroup
 	cancel   context.CancelFunc
 
@@ -40,22 +42,22 @@ type instance struct {
 }
 
 // start makes a Raft instance on the group's log and state, which must have passed check.
-func (g *Group) start(ctx context.Context) (*instance, error) {
-	trans, err := g.host.open(g)
+func (g *Group) start(ctx context.Context, r *replica) (*instance, error) {
+	trans, err := g.host.open(g, r)
 	if err != nil {
 		return nil, fmt.Errorf("group %d: %w", g.id, err)
 	}
 	in := &instance{
-		g: g, trans: trans, notify: make(chan bool, notifyBuffer), gone: make(chan struct{}),
+		g: g, rep: r, trans: trans, notify: make(chan bool, notifyBuffer), gone: make(chan struct{}),
 		limit: g.cfg.Retention.inFlight(),
 	}
-	conf := raftConfig(raft.ServerID(g.server), g.cfg.Timeouts, g.cfg.Retention, g.log)
+	conf := raftConfig(raft.ServerID(r.server), g.cfg.Timeouts, g.cfg.Retention, g.log)
 	conf.NotifyCh = in.notify
-	in.raft, err = raft.NewRaft(conf, g.fsm, g.logs, g.logs, g.snaps, trans)
+	in.raft, err = raft.NewRaft(conf, r.fsm, r.logs, r.logs, r.snaps, trans)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("group %d: start Raft: %w", g.id, err), trans.Close())
 	}
-	g.setVoters(trans, in.raft.GetConfiguration().Configuration())
+	in.setVoters(in.raft.GetConfiguration().Configuration())
 	in.collect = newCollector(in.answered)
 	ctx, in.cancel = context.WithCancel(ctx)
 	in.routines.Go(func() { in.watchLeadership(ctx) })
@@ -97,14 +99,14 @@ func (in *instance) propose(p *record.Proposal) {
 		return
 	}
 	if p.Durable != nil {
-		in.g.logs.await(p.ID, p.Durable)
+		in.rep.logs.await(p.ID, p.Durable)
 	}
 	id := p.ID // the log keeps it
 	f := in.raft.ApplyLog(raft.Log{Data: p.Entry, Extensions: id[:]}, 0)
 	releaseOn(f, in.gone)
 	in.collect.add(ticket{future: f, done: func(err error) {
 		in.inFlight.Add(-1)
-		in.g.logs.forget(id)
+		in.rep.logs.forget(id)
 		p.Done(err)
 	}})
 }
@@ -165,7 +167,7 @@ func (in *instance) answered(err error) {
 func (in *instance) hurry() {
 	servers := in.raft.GetConfiguration().Configuration().Servers
 	only := func(s raft.Server) bool {
-		return (s.ID == raft.ServerID(in.g.server)) == (s.Suffrage == raft.Voter)
+		return (s.ID == raft.ServerID(in.rep.server)) == (s.Suffrage == raft.Voter)
 	}
 	if len(servers) == 0 || in.leads() || !all(servers, only) {
 		return
@@ -181,12 +183,20 @@ func all[T any](list []T, f func(T) bool) bool {
 	return !slices.ContainsFunc(list, func(v T) bool { return !f(v) })
 }
 
+// resign ends the term that is served, and keeps others from being served.
+func (in *instance) resign() {
+	in.resigned.Store(true)
+	if t := in.term.Load(); t != nil {
+		t.end()
+	}
+}
+
 // leads says that Raft leads, whether or not the term is served yet.
 func (in *instance) leads() bool { return in.raft.State() == raft.Leader }
 
 // snapshot makes the log behind the state's position dispensable.
 func (in *instance) snapshot() error {
-	log := in.g.logs.log
+	log := in.rep.logs.log
 	first, last := log.FirstIndex(), log.LastIndex()
 	var entries uint64
 	if last > 0 {

@@ -97,9 +97,15 @@ func (in *instance) runTerm(ctx context.Context, t *Term) {
 		}
 		return
 	}
-	a := in.g.store.Applied()
-	in.g.clock.Stored(a.Time)
-	in.g.clock.Lead(a.Time == 0)
+	if in.g.id != Metadata && !in.g.host.directory() {
+		log.Warn("this node's replica of the metadata group is damaged: the leadership is handed over")
+		in.yield()
+		<-ctx.Done()
+		return
+	}
+	a := in.rep.store.Applied()
+	in.rep.clock.Stored(a.Time)
+	in.rep.clock.Lead(a.Time == 0)
 	t.ready.Store(true)
 	in.term.Store(t)
 	defer in.term.CompareAndSwap(t, nil)

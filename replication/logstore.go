@@ -31,6 +31,8 @@ type logStore struct {
 	log   *seglog.Log
 	boot  uint64 // nonce of the proposals made here
 	fatal func(error)
+	// damaged is told of damaged local files, which take this replica alone out of service.
+	damaged func(error)
 	// reach is how far the state goes, durable how far it goes after a power cut.
 	reach   func() uint64
 	durable func() uint64
@@ -42,6 +44,8 @@ type logStore struct {
 	// the snapshot's index or passed it.
 	stranded func(last uint64)
 
+	// tip is the last entry that StoreLogs has stored.
+	tip atomic.Uint64
 	// staged is the term of a vote whose candidate has not come yet.
 	staged atomic.Uint64
 
@@ -51,7 +55,7 @@ type logStore struct {
 
 func newLogStore(log *seglog.Log, boot uint64, logger *zap.Logger, fatal func(error)) *logStore {
 	s := &logStore{
-		log: log, boot: boot, fatal: fatal, logger: logger,
+		log: log, boot: boot, fatal: fatal, damaged: fatal, logger: logger,
 		stored: func(raft.Configuration) {}, stranded: func(uint64) {},
 	}
 	s.waiters = make(map[record.ProposalID]func())
@@ -68,7 +72,10 @@ func (s *logStore) FirstIndex() (uint64, error) { return s.log.FirstIndex(), nil
 func (s *logStore) LastIndex() (uint64, error) { return s.log.LastIndex(), nil }
 
 // GetLog implements raft.LogStore. An entry outside of the log is exactly
-// raft.ErrLogNotFound (Raft compares with ==); one that does not verify is damage.
+// raft.ErrLogNotFound (Raft compares with ==). One that does not verify is damage, and
+// Raft panics where it cannot have an entry: it gets one of the same term that does
+// nothing. Nobody is sent it and nothing is applied behind it, since damaged has taken
+// the replica out of service when it returns.
 func (s *logStore) GetLog(index uint64, l *raft.Log) error {
 	var e seglog.Entry
 	err := s.log.Get(index, &e)
@@ -77,10 +84,13 @@ func (s *logStore) GetLog(index uint64, l *raft.Log) error {
 	case errors.Is(err, seglog.ErrNotFound):
 		return raft.ErrLogNotFound
 	case errors.Is(err, seglog.ErrDamaged):
-		// Raft panics on it, or tries for ever: it is ours to stop the node.
-		err = fmt.Errorf("%w: %w", record.ErrDamaged, err)
-		s.fatal(err)
-		return err
+		s.damaged(fmt.Errorf("%w: %w", record.ErrDamaged, err))
+		term, err := s.log.Term(index)
+		if err != nil {
+			return raft.ErrLogNotFound
+		}
+		*l = raft.Log{Index: index, Term: term, Type: raft.LogNoop}
+		return nil
 	default:
 		return err
 	}
@@ -113,6 +123,9 @@ func (s *logStore) StoreLogs(logs []*raft.Log) error {
 	}
 	if err := s.written(s.log.Append(entries)); err != nil {
 		return fmt.Errorf("%w: append %d entries: %w", record.ErrUnknownOutcome, len(entries), err)
+	}
+	if len(logs) > 0 {
+		s.tip.Store(logs[len(logs)-1].Index)
 	}
 	for _, l := range logs {
 		s.report(l.Extensions)
@@ -189,6 +202,7 @@ func (s *logStore) cutPrefix(hi uint64) error {
 
 // cutSuffix refuses to cut applied entries: no leader can ask for that.
 func (s *logStore) cutSuffix(lo uint64) error {
+	s.tip.Store(0) // before: nobody may take it for what is still stored
 	if reach := s.reach(); lo <= reach {
 		err := fmt.Errorf(
 			"%w: told to cut the log from %d on, but %d is applied",
@@ -211,6 +225,7 @@ func (s *logStore) drop(first, last uint64) error {
 	if durable := s.durable(); first > durable {
 		return fmt.Errorf("drop of entries %d to %d, but only %d is durable", first, last, durable)
 	}
+	s.tip.Store(0)
 	if err := s.written(s.log.Reset()); err != nil {
 		return err
 	}

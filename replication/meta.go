@@ -19,6 +19,10 @@ const (
 	kindWrite = 1
 	// kindApplied asks the leader of a group how far it has applied.
 	kindApplied = 2
+	// kindReseed asks the leader of a group whether it can do without the caller's replica.
+	kindReseed = 3
+	// kindReplica tells the leader of group 0 that the caller has another replica now.
+	kindReplica = 4
 	// FirstFreeKind is the first kind that other parts of the node may use.
 	FirstFreeKind = 16
 )
@@ -43,20 +47,21 @@ type Meta struct {
 
 func newMeta(h *Host) *Meta { return &Meta{h: h, quit: make(chan struct{})} }
 
-func (m *Meta) serve(g *Group) {
-	m.group.Store(g)
+func (m *Meta) serve() {
 	m.h.trans.Handle(kindWrite, m.serveWrite)
 	m.h.trans.Handle(kindApplied, m.h.serveApplied)
+	m.h.trans.Handle(kindReseed, m.h.serveReseed)
+	m.h.trans.Handle(kindReplica, m.h.serveReplica)
 }
 
 func (m *Meta) close() { close(m.quit) }
 
 // Get returns a row; Version 0 = there is none.
-func (m *Meta) Get(key string) (record.MetaRow, error) { return m.group.Load().store.Meta(key) }
+func (m *Meta) Get(key string) (record.MetaRow, error) { return m.group.Load().Reader().Meta(key) }
 
 // Scan calls f for the rows whose keys start with prefix, in key order, until it returns false.
 func (m *Meta) Scan(prefix string, f func(record.MetaRow) bool) error {
-	return m.group.Load().store.ScanMeta(prefix, f)
+	return m.group.Load().Reader().ScanMeta(prefix, f)
 }
 
 // Watch returns a channel on which something arrives after rows changed on this
@@ -167,7 +172,7 @@ func (m *Meta) serveWrite(ctx context.Context, _ string, _ uint32, entry []byte)
 	case <-ctx.Done():
 		err = fmt.Errorf("%w: %w", record.ErrUnknownOutcome, ctx.Err())
 	}
-	r := writeReply{applied: g.fsm.position().index}
+	r := writeReply{applied: g.rep.Load().applied().index}
 	switch {
 	case err == nil:
 		r.verdict = verdictWritten
@@ -262,7 +267,7 @@ func (h *Host) serveApplied(_ context.Context, _ string, group uint32, _ []byte)
 	if t == nil {
 		return nil, errTermOver
 	}
-	index := g.fsm.position().index
+	index := g.rep.Load().applied().index
 	if err := t.Check(); err != nil {
 		return nil, err
 	}

@@ -277,7 +277,7 @@ func TestTopology(t *testing.T) {
 			return err == nil && row.Version != 0
 		})
 		row, first, err := Row[NodeRow](h.Meta(), NodeKey("b"))
-		want := NodeRow{ID: "b", Raft: "b:1", NATS: "b:4222", Servers: map[uint32]string{
+		want := NodeRow{ID: "b", Raft: "b:1", NATS: "b:4222", Incarnation: w.nodes[1].host().Incarnation(), Servers: map[uint32]string{
 			0: w.nodes[1].host().Group(0).Server(), 1: w.nodes[1].host().Group(1).Server(),
 		}}
 		if diff := cmp.Diff(want, row); diff != "" || err != nil {

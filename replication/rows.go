@@ -49,8 +49,10 @@ type NodeRow struct {
 	Admin string `json:"admin,omitempty"`
 	// Servers are its replicas: group number to "nodeID/incarnation".
 	Servers map[uint32]string `json:"servers,omitempty"`
-	Version string            `json:"version,omitempty"`
-	Feature int               `json:"feature,omitempty"` // highest level the node knows
+	// Incarnation is that of its data directory: Host.Incarnation.
+	Incarnation string `json:"incarnation,omitempty"`
+	Version     string `json:"version,omitempty"`
+	Feature     int    `json:"feature,omitempty"` // highest level the node knows
 }
 
 // GroupRow is what the leader of a group last said of it, and what its members

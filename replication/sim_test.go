@@ -15,6 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/holdfast-mq/holdfast/storage"
 	"github.com/holdfast-mq/holdfast/storage/record"
 )
@@ -60,9 +62,13 @@ type sim struct {
 
 	rng   *rand.Rand // of the plan
 	stop  chan struct{}
+	ended chan struct{} // of the controller: it works on while the clients have stopped
 	work  sync.WaitGroup
 	every atomic.Int64 // every nth proposal is refused; 0 = none
 	count atomic.Int64
+
+	hurts atomic.Int64
+	end   func() // closes ended
 
 	hist history
 	rows struct {
@@ -77,7 +83,8 @@ func simulate(t *testing.T, seed uint64) {
 	if seed%4 == 0 {
 		nodes = 1
 	}
-	s := &sim{world: newWorld(t, nodes), rng: rng, stop: make(chan struct{})}
+	s := &sim{world: newWorld(t, nodes), rng: rng, stop: make(chan struct{}), ended: make(chan struct{})}
+	s.end = sync.OnceFunc(func() { close(s.ended) })
 	s.hist.init()
 	halt := sync.OnceFunc(func() { close(s.stop) })
 	defer func() {
@@ -86,6 +93,7 @@ func simulate(t *testing.T, seed uint64) {
 		}
 		s.down()
 		halt()
+		s.end()
 		s.work.Wait()
 	}()
 	for _, n := range s.nodes {
@@ -95,6 +103,8 @@ func simulate(t *testing.T, seed uint64) {
 		}
 	}
 	s.found()
+	s.register()
+	s.work.Go(func() { s.control(s.ended) })
 	for i := range simClients {
 		s.work.Go(func() { s.client(i, rand.New(rand.NewPCG(seed, uint64(100+i)))) })
 	}
@@ -102,6 +112,7 @@ func simulate(t *testing.T, seed uint64) {
 	s.run(s.plan())
 	halt()
 	s.settle()
+	s.end()
 	s.work.Wait()
 	s.verify()
 	// Everything that was acknowledged is on the disks.
@@ -134,7 +145,7 @@ func (s *sim) draw(at time.Duration, add func(time.Duration, string, func())) {
 	end := at + s.between(50, 4000)
 	percent := []int{0, 0, 0, 50}[s.rng.IntN(4)]
 	disk := rand.New(rand.NewPCG(s.rng.Uint64(), 3))
-	kind := s.rng.IntN(13)
+	kind := s.rng.IntN(16)
 	if len(s.nodes) == 1 {
 		kind = []int{0, 1, 2, 3, 3}[s.rng.IntN(5)]
 	}
@@ -160,6 +171,16 @@ func (s *sim) draw(at time.Duration, add func(time.Duration, string, func())) {
 	case 7:
 		add(at, "cut "+a.name+" to "+b.name, func() { s.fabric.Cut(a.name, b.name) })
 		add(end, "heal "+a.name+" to "+b.name, func() { s.fabric.Heal(a.name, b.name) })
+	case 13, 14:
+		hurt := damageKinds[s.rng.IntN(len(damageKinds))]
+		group := s.rng.IntN(2)
+		add(at, fmt.Sprintf("%s of group %d at %s", hurt.name, group, a.name), func() {
+			s.hurt(a, func() { hurt.do(diskEdit{s.world, a.mu.fs}, fmt.Sprintf("data/groups/%d", group)) })
+		})
+	case 15:
+		back := s.oldCopy(a)
+		add(at, "copy of the disk of "+a.name, back.take)
+		add(at+s.between(1500, 3000), "old disk of "+a.name, back.put)
 	case 8:
 		add(at, "drop "+a.name+" and "+b.name, func() { s.fabric.Drop(a.name, b.name) })
 	case 9, 10:
@@ -174,6 +195,53 @@ func (s *sim) draw(at time.Duration, add func(time.Duration, string, func())) {
 func (s *sim) crash(rng *rand.Rand, percent int, nodes ...*node) {
 	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n *node) bool { return n.host() == nil })
 	s.powerCut(rng, percent, nodes...)
+}
+
+// hurt takes the power of a node and changes its disk before it comes back, if all
+// replicas are sound and even: what a second node loses meanwhile would be a majority's.
+func (s *sim) hurt(n *node, change func()) {
+	if !s.sound() {
+		return
+	}
+	s.hurts.Add(1)
+	s.powerCut(nil, 0, n)
+	change()
+	n.up()
+}
+
+// copied is a disk as it was.
+type copied struct {
+	s       *sim
+	n       *node
+	servers []string
+	fs      *vfs.MemFS
+}
+
+func (s *sim) oldCopy(n *node) *copied { return &copied{s: s, n: n} }
+
+func (c *copied) names() []string {
+	var out []string
+	if h := c.n.host(); h != nil {
+		for _, g := range h.Groups() {
+			out = append(out, g.Server())
+		}
+	}
+	return out
+}
+
+func (c *copied) take() {
+	if c.s.sound() {
+		c.servers, c.fs = c.names(), c.n.mu.fs.CrashClone(crashAll)
+	}
+}
+
+// put brings the old disk back, unless a replica was replaced meanwhile: the cluster
+// knows a new one then. Something is written after the copy, and heard of by all.
+func (c *copied) put() {
+	if c.fs == nil || !slices.Equal(c.names(), c.servers) {
+		return
+	}
+	c.s.hurt(c.n, func() { c.n.mu.fs = c.fs })
 }
 
 func (s *sim) transfer(to *node) {
@@ -212,6 +280,10 @@ func (s *sim) settle() {
 		n.up()
 	}
 	s.put("settled")
+	s.eventually("all replicas to be sound", func() bool {
+		s.touch()
+		return s.sound()
+	})
 	s.eventually("all replicas at one index", func() bool {
 		for group := range uint32(2) {
 			first := s.nodes[0].host().Group(group).Status().Applied
@@ -223,6 +295,15 @@ func (s *sim) settle() {
 		}
 		return true
 	})
+}
+
+// touch reads every row everywhere: rot that nobody has come by yet is found.
+func (s *sim) touch() {
+	for _, n := range s.nodes {
+		for _, g := range n.host().Groups() {
+			_, _ = g.Reader().StateHash(s.t.Context()) // damage shows in the group
+		}
+	}
 }
 
 func (s *sim) stopped() bool {
@@ -479,10 +560,11 @@ func (s *sim) verifyMessages() {
 		t.Error("nothing was acknowledged")
 	}
 	t.Logf(
-		"acknowledged %d, deleted %d, not stored %d; rows %d",
+		"acknowledged %d, deleted %d, not stored %d; rows %d; disks damaged %d",
 		len(h.acked),
 		len(h.deleted),
 		len(h.failed),
 		s.rows.ok.Load(),
+		s.hurts.Load(),
 	)
 }

@@ -17,6 +17,8 @@ const (
 	RoleCandidate Role = "candidate"
 	RoleLeader    Role = "leader"
 	RoleStopped   Role = "stopped"
+	// RoleDamaged: nothing runs, see Group.Damage.
+	RoleDamaged Role = "damaged"
 )
 
 // Member is one replica in the configuration of a group.
@@ -49,17 +51,23 @@ type Status struct {
 	Replicating bool `json:"replicating"`
 	// Instances counts the Raft instances this process created for the replica.
 	Instances uint64 `json:"instances"`
+	// Damage is what Group.Damage says; nil for a sound replica.
+	Damage *Damage `json:"damage,omitempty"`
 }
 
 // Status returns how the replica stands. It takes no locks of Raft's main loop.
 func (g *Group) Status() Status {
-	p := g.fsm.position()
+	r := g.rep.Load()
+	p := r.applied()
 	s := Status{
-		Group: g.id, Server: string(g.server), Role: RoleStopped, Applied: p.index, Configured: p.confIndex,
-		LastLog: g.logs.log.LastIndex(), Instances: g.created.Load(),
+		Group: g.id, Server: string(r.server), Role: RoleStopped, Applied: p.index, Configured: p.confIndex,
+		LastLog: r.position().LastIndex, Instances: g.created.Load(), Damage: g.hurt.Load(), Members: []Member{},
 	}
 	in := g.inst.Load()
 	if in == nil {
+		if s.Damage != nil {
+			s.Role = RoleDamaged
+		}
 		return s
 	}
 	s.Term, s.Commit = in.raft.CurrentTerm(), in.raft.CommitIndex()

@@ -45,20 +45,20 @@ func (t *Term) Group() *Group { return t.inst.g }
 // Base is the fence applied last on this replica. After Barrier returned and with
 // nothing in flight it is what ordinal 1 of the next epoch is planned on. The next
 // epoch is Base().Epoch+1 if Base().Term is Number(), and at least 1.
-func (t *Term) Base() record.Fence { return t.inst.g.fsm.fence() }
+func (t *Term) Base() record.Fence { return t.inst.rep.fsm.fence() }
 
 // NextID returns a proposal id that no other proposal of this boot has.
 func (t *Term) NextID() record.ProposalID { return t.inst.g.ids.next() }
 
 // Now is the cluster clock, in nanoseconds since 1970. It never goes back.
-func (t *Term) Now() int64 { return t.inst.g.clock.time() }
+func (t *Term) Now() int64 { return t.inst.rep.clock.time() }
 
 // Check returns nil if this node may act as the group's leader at this moment:
 // the term has not ended, Raft still leads in it, and the lease is valid. It
 // allocates nothing on success. Call it right before the write of whatever only a
 // leader may say. Errors wrap record.ErrNotLeader.
 func (t *Term) Check() error {
-	if t.ended.Load() {
+	if t.ended.Load() || t.inst.resigned.Load() {
 		return errTermOver
 	}
 	// Raft leaves the state Leader before it grants a vote, so this order proves

@@ -60,6 +60,9 @@ func (h *Host) learnCluster() error {
 		return nil
 	}
 	row, at, err := Row[ClusterRow](h.meta, ClusterKey)
+	if isDamage(err) {
+		return nil // it comes with a sound replica
+	}
 	if err != nil || at.Version == 0 {
 		return err
 	}
@@ -75,6 +78,7 @@ func (h *Host) learnCluster() error {
 // there already. Without a leader it tries until ctx ends.
 func (h *Host) Register(ctx context.Context, row NodeRow) error {
 	row.ID, row.Servers = h.cfg.NodeID, make(map[uint32]string, len(h.groups))
+	row.Incarnation = h.identity.Incarnation
 	for _, g := range h.groups {
 		row.Servers[g.id] = g.Server()
 	}
@@ -112,6 +116,9 @@ func (h *Host) publishGroups(ctx context.Context) {
 			return
 		}
 		for _, g := range h.groups {
+			if err := h.announce(ctx, g); err != nil && ctx.Err() == nil {
+				h.log.Info("a new replica is not known to the cluster yet", zap.Uint32("group", g.id), zap.Error(err))
+			}
 			if err := h.publishGroup(ctx, g); err != nil && ctx.Err() == nil {
 				h.log.Debug("group row not written", zap.Uint32("group", g.id), zap.Error(err))
 			}

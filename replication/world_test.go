@@ -116,6 +116,7 @@ func (n *node) config() Config {
 			}
 			return nil
 		},
+		Nodes:  func() []string { return w.others(n) },
 		refuse: n.hook,
 		Clock: clock.Config{
 			Boottime: func() time.Duration { return time.Hour + time.Since(w.start) },

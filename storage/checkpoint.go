@@ -246,7 +246,7 @@ func (c *Checkpoint) readFile(file int, p []byte, at int64) (int, error) {
 	if n == len(p) {
 		err = nil // a full read that ends at the end of the file may say so
 	} else if err == nil || errors.Is(err, io.EOF) {
-		err = fmt.Errorf("%w: %s ends at %d", record.ErrDamaged, c.path(file), at+int64(n))
+		err = record.Damaged(c.path(file), "ends at %d", at+int64(n))
 	}
 	return n, errors.Join(err, f.Close())
 }

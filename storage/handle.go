@@ -82,7 +82,7 @@ func (s *Store) openDB(name string, mode openMode) (*handle, error) {
 		return nil, fmt.Errorf("lock %s: %w", h.path, err)
 	}
 	if h.db, err = pebble.Open(h.path, s.options(h, mode)); err != nil {
-		return nil, errors.Join(openError(h, err), h.lock.Close())
+		return nil, errors.Join(openError(s.fs, h, err), h.lock.Close())
 	}
 	h.compactions.start()
 	s.handles.Add(1)
@@ -91,12 +91,44 @@ func (s *Store) openDB(name string, mode openMode) (*handle, error) {
 
 // openError says damage unless the operating system failed: a database that the
 // pointer names was complete once, so all that Pebble may complain of is wrong in its files.
-func openError(h *handle, err error) error {
+func openError(fsys FS, h *handle, err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("open %s: %w", h.path, err)
 	}
-	return fmt.Errorf("%w: open %s: %w", record.ErrDamaged, h.path, err)
+	return &record.FileError{
+		File:  fileIn(fsys, h.path, err.Error()),
+		Cause: fmt.Errorf("%w: open %s: %w", record.ErrDamaged, h.path, err),
+	}
+}
+
+// fileIn finds the file of a directory that a text of Pebble names: a file name, or
+// the number of a table. Without one it is the directory.
+func fileIn(fsys FS, dir, text string) string {
+	names, err := fsys.List(dir)
+	if err != nil {
+		return dir
+	}
+	for _, name := range names {
+		if number, table := strings.CutSuffix(name, ".sst"); strings.Contains(text, name) ||
+			table && strings.Contains(text, number) {
+			return fsys.PathJoin(dir, name)
+		}
+	}
+	if m := tableNumber(text); m != "" {
+		return fsys.PathJoin(dir, m+".sst")
+	}
+	return dir
+}
+
+// tableNumber finds the number of a table in a text, six digits at least, "" if there is none.
+func tableNumber(text string) string {
+	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return r < '0' || r > '9' }) {
+		if len(word) >= 6 {
+			return word
+		}
+	}
+	return ""
 }
 
 // formatMarker starts the name of the file that says Pebble's format; it ends in the number.
@@ -106,7 +138,7 @@ const formatMarker = "marker.format-version."
 func (h *handle) checkFormat(fsys FS) error {
 	names, err := fsys.List(h.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %s is missing", record.ErrDamaged, h.path)
+		return record.Damaged(h.path, "is missing")
 	}
 	if err != nil {
 		return fmt.Errorf("list %s: %w", h.path, err)
@@ -141,7 +173,7 @@ func (s *Store) options(h *handle, mode openMode) *pebble.Options {
 		FlushDelayDeleteRange:       s.cfg.FlushDelay,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
 		Logger:                      logger{log: s.log.WithOptions(zap.AddCallerSkip(1)), fatal: s.fatal},
-		EventListener:               s.listener(h),
+		EventListener:               s.listener(h, mode),
 		CacheSize:                   privateCacheBytes,
 	}
 	o.Experimental.CompactionScheduler = h.compactions
@@ -160,7 +192,7 @@ func (s *Store) options(h *handle, mode openMode) *pebble.Options {
 }
 
 // listener counts flushes and passes failures on. Pebble calls it with its locks held.
-func (s *Store) listener(h *handle) *pebble.EventListener {
+func (s *Store) listener(h *handle, mode openMode) *pebble.EventListener {
 	return &pebble.EventListener{
 		FlushEnd: func(info pebble.FlushInfo) {
 			if info.Err == nil {
@@ -169,7 +201,10 @@ func (s *Store) listener(h *handle) *pebble.EventListener {
 		},
 		DataCorruption: func(info pebble.DataCorruptionInfo) {
 			h.corrupt.Store(&info.Path)
-			s.cfg.Damaged(fmt.Errorf("%w: %s: %w", record.ErrDamaged, info.Path, info.Details))
+			if mode == modeVerify {
+				return // of another replica: what is in force here is not damaged
+			}
+			s.cfg.Damaged(record.Damaged(info.Path, "%w", info.Details))
 		},
 		BackgroundError: func(err error) {
 			s.log.Error("background work failed", zap.Error(err))
@@ -212,13 +247,13 @@ func (h *handle) wrap(err error) error {
 	if p := h.corrupt.Load(); p != nil {
 		path = *p
 	}
-	return fmt.Errorf("%w: %s: %w", record.ErrDamaged, path, err)
+	return record.Damaged(path, "%w", err)
 }
 
 // badRow says that a row does not have its form: the checksum of its block was
 // right, so it was written wrong or by a build that did not raise the format version.
 func (h *handle) badRow(key []byte, err error) error {
-	return fmt.Errorf("%w: %s: row %q: %w", record.ErrDamaged, h.path, key, err)
+	return record.Damaged(h.path, "row %q: %w", key, err)
 }
 
 // get calls f with the value of a key, valid during the call; ok says that there is one.
@@ -261,7 +296,7 @@ func (h *handle) load() (Applied, error) {
 	case err != nil:
 		return a, err
 	case !ok:
-		return a, fmt.Errorf("%w: %s has no format version", record.ErrDamaged, h.path)
+		return a, record.Damaged(h.path, "has no format version")
 	}
 	for _, row := range []struct {
 		name  string

@@ -127,7 +127,7 @@ func readPointer(fsys FS, dir string) (p Pointer, ok bool, err error) {
 	}
 	p, err = parsePointer(b)
 	if err != nil {
-		return Pointer{}, false, fmt.Errorf("%s: %w", path, err)
+		return Pointer{}, false, &record.FileError{File: path, Cause: fmt.Errorf("%s: %w", path, err)}
 	}
 	return p, true, nil
 }

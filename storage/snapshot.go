@@ -13,6 +13,9 @@ import (
 func (s *Store) acquirePointer() (*handle, Pointer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.gone != nil {
+		return nil, Pointer{}, fmt.Errorf("storage: %w", s.gone)
+	}
 	if s.h == nil {
 		return nil, Pointer{}, fmt.Errorf("storage: %w", record.ErrClosed)
 	}

@@ -57,6 +57,7 @@ type Store struct {
 	handles sync.WaitGroup
 
 	mu      sync.Mutex
+	gone    error   // why there is no state at all; see Unavailable
 	h       *handle // guarded by mu; the database in force, nil once closed
 	ptr     Pointer // guarded by mu
 	applied Applied // guarded by mu
@@ -112,8 +113,8 @@ func (s *Store) establish() (Pointer, []string, error) {
 		// The pointer is durable before the first database exists.
 		for _, name := range names {
 			if _, isDB := generation(name, dbPrefix); isDB {
-				return Pointer{}, nil, fmt.Errorf("%w: %s is missing beside %s",
-					record.ErrDamaged, s.fs.PathJoin(s.cfg.Dir, pointerFile), name)
+				return Pointer{}, nil, record.Damaged(s.fs.PathJoin(s.cfg.Dir, pointerFile),
+					"is missing beside %s", name)
 			}
 		}
 		ptr = Pointer{DB: dirName(dbPrefix, 1), creating: true}
@@ -199,8 +200,8 @@ func (s *Store) openChecked(ptr *Pointer) (*handle, Applied, error) {
 	}
 	applied, err := h.load()
 	if err == nil && applied.Reach() < ptr.Snapshot.Index {
-		err = fmt.Errorf("%w: %s reaches entry %d, its snapshot stands for %d",
-			record.ErrDamaged, h.path, applied.Reach(), ptr.Snapshot.Index)
+		err = record.Damaged(h.path, "reaches entry %d, its snapshot stands for %d",
+			applied.Reach(), ptr.Snapshot.Index)
 	}
 	if err != nil {
 		return nil, Applied{}, errors.Join(err, s.closeHandle(h))
@@ -305,6 +306,9 @@ func (s *Store) writable() error {
 func (s *Store) acquire() (*handle, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.gone != nil {
+		return nil, fmt.Errorf("storage: %w", s.gone)
+	}
 	if s.h == nil {
 		return nil, fmt.Errorf("storage: %w", record.ErrClosed)
 	}

@@ -51,6 +51,7 @@ var ourImports = []importRow{
 	{pkg: "discovery"},
 	{pkg: "replication/clock"},
 	{pkg: "replication/lease"},
+	{pkg: "replication/marks"},
 	{pkg: "replication/membership"},
 	{pkg: "replication/command", may: []string{"storage/record"}},
 	{pkg: "replication/transport", may: transportParts},

@@ -29,6 +29,10 @@ var (
 	ErrProtocol = errors.New("protocol error")
 	// ErrTooLarge: a frame or payload beyond its limit.
 	ErrTooLarge = errors.New("too large")
+	// ErrBelow: a replica is below a mark of its own; see HelloSource.CheckHello.
+	ErrBelow = errors.New("below a mark")
+	// ErrOtherCluster: the other side of a connection belongs to another cluster.
+	ErrOtherCluster = errors.New("another cluster")
 	// ErrHello: the hello of a peer was not accepted here.
 	ErrHello = errors.New("hello not accepted")
 )

@@ -115,7 +115,8 @@ func cut(s string, n int) string { return s[:min(len(s), n)] }
 // conn.provisional makes it end when this side learns its own.
 func checkIdentity(ownCluster, theirCluster, meant, got string) error {
 	if ownCluster != "" && theirCluster != "" && ownCluster != theirCluster {
-		return fmt.Errorf("other side is of cluster %q, this node of %q", theirCluster, ownCluster)
+		return fmt.Errorf("%w: other side is of cluster %q, this node of %q",
+			ErrOtherCluster, theirCluster, ownCluster)
 	}
 	if meant != got {
 		return fmt.Errorf("node %q answers where %q was meant", got, meant)

@@ -33,15 +33,19 @@ type Beat struct {
 type HelloSource interface {
 	// LocalHello returns what this replica says of itself now.
 	LocalHello() Hello
-	// CheckHello judges a peer's hello. An error (this replica or that peer is below
-	// a mark) refuses all frames of the group between the two on that connection.
-	// The Marks are the source's to keep.
+	// CheckHello judges a peer's hello. An error refuses all frames of the group between
+	// the two on that connection. One that wraps ErrBelow (this replica or that peer is
+	// below a mark) is told to the peer by this replica's hello, so that it finds the
+	// same. The Marks are the source's to keep.
 	CheckHello(peer raft.ServerAddress, h Hello) error
 	// LocalBeat returns what to repeat in an append frame or its answer.
 	LocalBeat() Beat
 	// ObserveBeat is told the beat of an append that this replica's Raft accepted
 	// (leading: the peer is the leader of its term), or of a follower's answer.
 	ObserveBeat(peer raft.ServerAddress, leading bool, b Beat)
+	// ObserveMatch is told that a peer acknowledged an append with a log position (no
+	// heartbeat) of this leader: it has fsynced the log of term up to index.
+	ObserveMatch(peer raft.ServerAddress, term, index uint64)
 }
 
 type noSource struct{}
@@ -50,3 +54,5 @@ func (noSource) LocalHello() Hello                          { return Hello{} }
 func (noSource) CheckHello(raft.ServerAddress, Hello) error { return nil }
 func (noSource) LocalBeat() Beat                            { return Beat{} }
 func (noSource) ObserveBeat(raft.ServerAddress, bool, Beat) {}
+
+func (noSource) ObserveMatch(raft.ServerAddress, uint64, uint64) {}

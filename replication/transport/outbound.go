@@ -184,6 +184,9 @@ func (t *Transport) shake(
 		return nil, err
 	}
 	if w.refusal != "" {
+		if own != "" && w.cluster != "" && own != w.cluster {
+			return nil, fmt.Errorf("%w: %w: %s", ErrRefused, ErrOtherCluster, w.refusal)
+		}
 		return nil, fmt.Errorf("%w: %s", ErrRefused, w.refusal)
 	}
 	if w.version != Protocol {

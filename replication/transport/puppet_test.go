@@ -38,6 +38,13 @@ type source struct {
 	judged []raft.ServerAddress
 	held   chan struct{} // CheckHello waits for it, if set
 	beats  []Beat
+
+	matches []match
+}
+
+type match struct {
+	peer        raft.ServerAddress
+	term, index uint64
 }
 
 func (s *source) LocalHello() Hello {
@@ -60,6 +67,12 @@ func (s *source) CheckHello(peer raft.ServerAddress, _ Hello) error {
 }
 
 func (s *source) LocalBeat() Beat { return s.LocalHello().Beat }
+
+func (s *source) ObserveMatch(peer raft.ServerAddress, term, index uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.matches = append(s.matches, match{peer, term, index})
+}
 
 func (s *source) ObserveBeat(_ raft.ServerAddress, _ bool, b Beat) {
 	s.mu.Lock()

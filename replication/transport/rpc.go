@@ -229,7 +229,9 @@ func (g *GroupTransport) append(
 		return err
 	}
 	*resp = answer
-	g.acknowledged(addr, args, resp, sent, after)
+	if g.acknowledged(addr, args, resp, sent, after) && !isHeartbeat(args) {
+		g.cfg.Source.ObserveMatch(addr, args.Term, lastOf(args))
+	}
 	g.cfg.Source.ObserveBeat(addr, false, theirs)
 	return nil
 }
@@ -277,24 +279,21 @@ func (g *GroupTransport) transfersBefore(addr raft.ServerAddress, c *conn) []lea
 	return out
 }
 
-// acknowledged keeps the books of an answered append.
+// acknowledged keeps the books of an answered append; it says whether the follower
+// accepted it in the present term.
 func (g *GroupTransport) acknowledged(
 	addr raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse,
 	sent time.Duration, after []lease.Token,
-) {
+) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p := g.peer(addr)
 	p.contact = time.Now()
 	if args.Term != g.st.term || resp.Term != args.Term || !resp.Success {
-		return
+		return false
 	}
 	if !isHeartbeat(args) {
-		last := args.PrevLogEntry
-		if n := len(args.Entries); n > 0 {
-			last = args.Entries[n-1].Index
-		}
-		p.match = max(p.match, last)
+		p.match = max(p.match, lastOf(args))
 	}
 	if !p.acked || sent > p.sent {
 		p.sent, p.acked = sent, true
@@ -305,6 +304,7 @@ func (g *GroupTransport) acknowledged(
 		delete(g.st.written, t)
 	}
 	g.publish()
+	return true
 }
 
 // RequestVote asks for a vote, unless the embargo forbids it (ErrEmbargo).

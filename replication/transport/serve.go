@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"errors"
 	"io"
 	"time"
 
@@ -96,11 +97,15 @@ func (c *conn) serveHello(g *GroupTransport, f frame) (string, bool) {
 		return "", false
 	}
 	own := g.cfg.Source.LocalHello()
-	if err := g.judge(r.from, h); err != nil {
+	err := g.judge(r.from, h)
+	if err != nil && !errors.Is(err, ErrBelow) {
 		c.answer(f, statusHello, err.Error())
 		return "", false
 	}
 	c.reply(f, frameSlack, func(b []byte) []byte { return appendHello(b, own) })
+	if err != nil {
+		return "", false // it judges the same by this hello; if not, its frames are refused
+	}
 	return string(r.from), true
 }
 

@@ -102,6 +102,14 @@ func trimEntries(entries []*raft.Log, limit int) (n, size int) {
 	return len(entries), size
 }
 
+// lastOf is up to where a follower that accepted an append has the leader's log.
+func lastOf(args *raft.AppendEntriesRequest) uint64 {
+	if n := len(args.Entries); n > 0 {
+		return args.Entries[n-1].Index
+	}
+	return args.PrevLogEntry
+}
+
 func appendAppend(dst []byte, r route, a *raft.AppendEntriesRequest, b Beat) []byte {
 	dst = appendRoute(dst, r)
 	for _, v := range [...]uint64{a.Term, a.PrevLogEntry, a.PrevLogTerm, a.LeaderCommitIndex} {

@@ -52,3 +52,22 @@ func (l *Log) Vote() (term, votedTerm uint64, candidate []byte) {
 	v := l.view.st.vote
 	return v.term, v.votedTerm, slices.Clone(v.candidate)
 }
+
+// Position is what the log holds at one moment.
+type Position struct {
+	// First, Last and LastTerm are 0 for an empty log.
+	First, Last, LastTerm uint64
+	// Term is the current term, TruncTerm what TruncationTerm returns.
+	Term, TruncTerm uint64
+}
+
+// Position returns the ends of the log and its terms as they were together.
+func (l *Log) Position() Position {
+	l.view.mu.RLock()
+	defer l.view.mu.RUnlock()
+	st := &l.view.st
+	return Position{
+		First: st.first, Last: st.last, LastTerm: st.lastTerm(),
+		Term: st.vote.term, TruncTerm: st.truncTerm,
+	}
+}
