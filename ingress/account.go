@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"context"
 	"time"
 
 	"go.uber.org/zap"
@@ -17,20 +18,35 @@ type account struct {
 	link Link
 }
 
-// send sends a reply or status. What can not be sent is logged: its receiver times out.
+// send sends what stays true, whoever leads when it arrives: a committed fact, or that
+// something is not known. What can not be sent is logged: its receiver times out.
 func (a *account) send(subject string, header, body []byte) {
-	if subject == "" {
-		return
-	}
-	if err := a.link.Send(subject, "", header, body); err != nil {
-		a.srv.log.Warn("reply not sent", zap.String("account", a.Name), zap.Error(err))
-	}
+	a.post(&Outgoing{Subject: subject, Header: header, Body: body})
 }
 
-// noResponders tells a requester that nobody serves its subject, as a server does.
+// sendFenced sends what only a leader may say. The caller has just checked that this
+// node leads; the message leaves now or never.
+func (a *account) sendFenced(subject string, header, body []byte) {
+	a.post(&Outgoing{Subject: subject, Header: header, Body: body, Fenced: true})
+}
+
+// post says whether the link took the message.
+func (a *account) post(m *Outgoing) bool {
+	if m.Subject == "" {
+		return true
+	}
+	err := a.link.Send(m)
+	if err != nil {
+		a.srv.log.Warn("reply not sent", zap.String("account", a.Name), zap.Error(err))
+	}
+	return err == nil
+}
+
+// noResponders tells a requester that nobody serves its subject, as a server does. The
+// caller has just checked that this node leads.
 func (a *account) noResponders(m *Msg) {
 	h := jsapi.AppendStatusLine(nil, jsapi.StatusNoResponders)
-	a.send(m.Reply, jsapi.EndHeader(jsapi.AppendHeader(h, jsapi.HdrSubject, m.Subject)), nil)
+	a.sendFenced(m.Reply, jsapi.EndHeader(jsapi.AppendHeader(h, jsapi.HdrSubject, m.Subject)), nil)
 }
 
 // controlSubjects are the API subjects that every node listens on, without the
@@ -71,10 +87,19 @@ func (a *account) open(hub Hub) error {
 	return nil
 }
 
+// lastRequests bounds how long a connection that ends is read for what was sent to it.
+const lastRequests = 500 * time.Millisecond
+
+// closeConn ends the connection when what the server had sent is read: requests in it
+// are answered.
 func (a *account) closeConn() {
-	if a.conn != nil {
-		a.conn.Close()
+	if a.conn == nil {
+		return
 	}
+	ctx, cancel := context.WithTimeout(a.srv.ctx, lastRequests)
+	defer cancel()
+	_ = a.conn.Flush(ctx) // one that is down has sent nothing
+	a.conn.Close()
 }
 
 func (a *account) closeLink() {

@@ -17,7 +17,8 @@ func (e *engine) api(c *call) {
 		e.srv.hold(c)
 		return
 	}
-	ac := e.srv.apiCall(c)
+	ac := e.srv.fencedCall(c, e.term.Check)
+	ac.Resubmit = func() bool { return e.ctx.Err() != nil && e.srv.successorHas(c) }
 	if bad := api.Precheck(ac); bad != nil {
 		ac.Error(bad)
 		return
@@ -51,11 +52,17 @@ func (e *engine) api(c *call) {
 			e.submitCall(op, ac)
 		}
 	case jsapi.VerbStreamPurge:
-		if op := api.NewPurge(ac, st.lookup, e.yield, st); op != nil {
-			e.submitCall(op, ac)
-		}
+		e.purge(st, c, ac)
 	default:
 		e.consumerCall(st, ac)
+	}
+}
+
+func (e *engine) purge(st *stream, c *call, ac *api.Call) {
+	env := st.purgeEnv()
+	env.Reply, env.Deadline = c.msg.Reply, c.at.Add(e.srv.cfg.HoldFor).UnixNano()
+	if op := api.NewPurge(ac, env); op != nil {
+		e.submitCall(op, ac)
 	}
 }
 
@@ -78,6 +85,11 @@ func (st *stream) lookup() (*plan.Stream, *jsapi.StreamConfig) {
 		return nil, nil
 	}
 	return st.plan(), st.cfg()
+}
+
+// purgeEnv is what the purges of the stream share.
+func (st *stream) purgeEnv() api.PurgeEnv {
+	return api.PurgeEnv{Find: st.lookup, Again: st.e.yield, Hear: st, Slots: &st.purges}
 }
 
 func (e *engine) wall() time.Time { return time.Unix(0, e.term.Now()).UTC() }

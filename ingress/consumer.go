@@ -205,7 +205,7 @@ func (c *consumer) act(e *engine, actions []deliver.Action) {
 			c.deliver(e, act)
 		case deliver.ActStatus:
 			if e.term.Check() == nil {
-				a.send(act.To, act.Header, nil)
+				a.sendFenced(act.To, act.Header, nil)
 			}
 		case deliver.ActReply:
 			a.send(act.To, nil, nil)
@@ -307,24 +307,29 @@ func (c *consumer) deleted(e *engine) {
 	c.st.match.remove(c)
 }
 
+// turnAway tells a pull request that came after the end of the term that it has ended.
+func (st *stream) turnAway(m *Msg) {
+	st.acct.send(m.Reply, jsapi.AppendStatus(nil, jsapi.StatusLeadershipChange), nil)
+}
+
 // next handles a pull request.
 func (e *engine) next(ev *event) {
 	st, m := ev.stream, ev.msg
 	e.srv.counts.pulls.Add(1)
-	if m.Reply == "" || st.gone || e.term.Check() != nil {
-		return
-	}
-	if !e.load(st) {
+	// Without a lease, too: it waits, and is told of the end of the term.
+	if m.Reply == "" || st.gone || !e.load(st) {
 		return
 	}
 	name := m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
 	c := st.consumers[name]
 	if c == nil || c.gone {
-		st.acct.noResponders(m)
+		if e.term.Check() == nil {
+			st.acct.noResponders(m)
+		}
 		return
 	}
 	if v, _ := jsapi.HeaderGet(m.Header, jsapi.HdrRequiredLevel); !jsapi.APILevelSupported(v, api.Level) {
-		st.acct.send(m.Reply, jsapi.AppendStatus(nil, jsapi.StatusRequiredLevel), nil)
+		st.acct.send(m.Reply, jsapi.AppendStatus(nil, jsapi.StatusRequiredLevel), nil) // whoever leads says so
 		return
 	}
 	c.used = true

@@ -227,4 +227,4 @@ func (o *createConsumerOp) Done(*plan.Planner) {
 }
 
 // Fail implements plan.Op.
-func (o *createConsumerOp) Fail(bool) { o.ac.Error(jsapi.NewError(jsapi.CodeClusterNotAvail)) }
+func (o *createConsumerOp) Fail(bool) { o.ac.Abandon() }

@@ -104,9 +104,14 @@ const lateAnswer = time.Minute
 
 // rowCall is the request that a row carries, for its answer.
 func (s *Server) rowCall(a *account, row *record.StreamRow, verb jsapi.Verb) *api.Call {
+	return s.lateCall(a, row.Name, verb, row.Request)
+}
+
+// lateCall is a request that came to another leader, or to another term, for its answer.
+func (s *Server) lateCall(a *account, stream string, verb jsapi.Verb, r *record.Request) *api.Call {
 	reply := ""
-	if r := row.Request; r != nil && time.Now().Before(time.Unix(0, r.Deadline).Add(lateAnswer)) {
+	if r != nil && time.Now().Before(time.Unix(0, r.Deadline).Add(lateAnswer)) {
 		reply = r.Reply
 	}
-	return s.apiCall(&call{acct: a, req: jsapi.Request{Verb: verb, Stream: row.Name}, msg: &Msg{Reply: reply}})
+	return s.apiCall(&call{acct: a, req: jsapi.Request{Verb: verb, Stream: stream}, msg: &Msg{Reply: reply}})
 }

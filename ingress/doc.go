@@ -11,6 +11,13 @@
 // stream's group. Stream subjects, $JS.ACK and MSG.NEXT are subscribed by the
 // group's leader only, so NATS interest is the forwarding to the leader.
 //
+// INFO, LIST, NAMES and creates that find no leader are held by every node and
+// answered by the one that leads then. A leader that has died is still named as one
+// for a second or two, so every node also keeps, as a spare, what another one has to
+// answer, until it heard of that leader sureAfter after the request came. Whoever
+// leads the group next answers what it keeps (see holder for why that is once). A
+// request stays with the group that had to answer when it came.
+//
 // # The directory in group 0
 //
 //	key                        value, JSON
@@ -34,8 +41,11 @@
 //
 // # Effects
 //
-// Right before anything leaves that only a leader may say (delivery, status,
-// read, leader ack) the engine asks the term whether it still leads.
+// Right before anything leaves that only a leader may say (delivery, status, read,
+// leader ack, none ack) whoever writes it asks whether this node still leads, and the
+// link refuses it while it is down instead of keeping it for later. A read that can
+// not be answered so is held again. Answers that rest on what is applied (PubAcks,
+// results of calls that changed something, double acks) stay true and need no lease.
 //
 // # Answers
 //
@@ -52,6 +62,16 @@
 // # Long work
 //
 // Expiry, purges of a part, lowered limits, dead rows of a purge and message ids past
-// their window go in bounded steps, each an entry of its own. A due row or a sweep
-// row stands for what is left, so the next leader goes on without being asked.
+// their window go in bounded steps, each an entry of its own. A due row or a sweep row
+// stands for what is left, written in the entry of the step before, so the next leader
+// goes on from there without being asked. The row of a purge holds its reply subject:
+// whoever finishes it answers. The deletion of a stream is a phase of its directory
+// row, that of a consumer one entry.
+//
+// # Subscriptions that end
+//
+// What the server had sent for a subscription before it knew of its end still comes
+// (package conn) and finds the queue of its engine closed: publishes are told "outcome
+// unknown" after the timeout, pulls "409 Leadership Change". Only acks are dropped:
+// their messages come again.
 package ingress

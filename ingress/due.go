@@ -1,9 +1,14 @@
 package ingress
 
 import (
+	"fmt"
 	"math"
 	"time"
 
+	"go.uber.org/zap"
+
+	"github.com/holdfast-mq/holdfast/ingress/api"
+	"github.com/holdfast-mq/holdfast/ingress/jsapi"
 	"github.com/holdfast-mq/holdfast/ingress/plan"
 	"github.com/holdfast-mq/holdfast/storage/record"
 )
@@ -133,22 +138,57 @@ func (o *expireOp) Done(*plan.Planner) {
 // Fail implements plan.Op.
 func (o *expireOp) Fail(bool) {}
 
-// scheduleDue sets timers for the due rows that the applied state holds, and for
-// the long work that a leader before this one did not finish.
+// scheduleDue sets the timer for the due rows that the applied state holds, and reads
+// what long work the leaders before this one did not finish.
 func (e *engine) scheduleDue() {
 	e.timers.set(&dueScan{}, e.term.Now())
-	err := e.store.Sweeps(func(id record.StreamID) bool {
-		e.later(0, func(e *engine) {
-			if st := e.streams[id]; st != nil && e.load(st) {
-				e.submit(&sweepOp{st: st})
-				e.submit(&limitOp{st: st})
-			}
-		})
+	err := e.store.Sweeps(func(r SweepRow) bool {
+		e.unfinished[r.Stream] = append(e.unfinished[r.Stream], r)
 		return true
 	})
 	if err != nil {
 		e.p.Fatal(err)
 	}
+}
+
+// resume goes on with the long work of a stream that earlier leaders left.
+func (e *engine) resume(st *stream) {
+	rows := e.unfinished[st.row.ID]
+	if len(rows) == 0 || !e.load(st) {
+		return
+	}
+	delete(e.unfinished, st.row.ID)
+	for i := range rows {
+		if err := e.resumeWork(st, &rows[i]); err != nil {
+			e.log.Error("long work that can not be read is left", zap.String("stream", st.row.Name),
+				zap.Uint8("kind", rows[i].Kind), zap.Error(err))
+		}
+	}
+}
+
+func (e *engine) resumeWork(st *stream, r *SweepRow) error {
+	if r.Kind >= plan.SweepPurge && int(r.Kind) < int(plan.SweepPurge)+plan.SweepPurges {
+		c, err := plan.ParsePurgeCursor(r.Cursor)
+		if err != nil {
+			return err
+		}
+		from := &record.Request{Reply: c.Reply, Deadline: c.Deadline}
+		ac := e.srv.lateCall(st.acct, st.row.Name, jsapi.VerbStreamPurge, from)
+		e.submit(api.ResumePurge(ac, st.purgeEnv(), r.Kind, &c))
+		return nil
+	}
+	at, err := plan.ParseSweepCursor(r.Cursor)
+	switch {
+	case err != nil:
+		return err
+	case r.Kind == plan.SweepDead:
+		st.sweep(at)
+	case r.Kind == plan.SweepLimits:
+		e.submit(&limitOp{st: st, run: st.beginLimits(), at: limitCursor{after: at.After, subjects: at.Seq == 1}})
+	default:
+		return fmt.Errorf("%w: sweep of kind %d", record.ErrFormat, r.Kind)
+	}
+	return nil
 }
 
 // dueScan looks at the due rows again and again: at the time of the earliest one

@@ -56,9 +56,11 @@ type engine struct {
 	expired   time.Time // when waiting operations were last checked for their timeout
 	blocked   bool      // something is ready, and the lease is not valid
 	directory int       // where to go on with the changes of the directory
-	streams   map[record.StreamID]*stream
-	byName    map[nameKey]*stream
-	dirty     []*consumer
+	// unfinished is the long work that earlier leaders left, of streams not seen yet.
+	unfinished map[record.StreamID][]SweepRow
+	streams    map[record.StreamID]*stream
+	byName     map[nameKey]*stream
+	dirty      []*consumer
 	// gathered: the consumers with changes in each envelope in flight, by tick.
 	gathered map[uint64][]*consumer
 	ready    []*consumer // have something to deliver
@@ -84,6 +86,7 @@ func newEngine(ctx context.Context, srv *Server, group uint32, term Term, store 
 		group: group, term: term, store: store, ctx: ctx, q: newQueue(srv.cfg.QueueBytes),
 		streams: make(map[record.StreamID]*stream), byName: make(map[nameKey]*stream),
 		timers: newDeadlines[timed](), gathered: make(map[uint64][]*consumer),
+		unfinished: make(map[record.StreamID][]SweepRow),
 	}
 	e.p = plan.New(srv.cfg.Plan, term, store, e, plan.Notify{
 		Ended:   func(r plan.Result) { e.q.push(event{kind: evEnded, result: r}) },
@@ -228,7 +231,24 @@ func (e *engine) submitCall(op plan.Op, ac *api.Call) {
 		return
 	}
 	op.Base().Size = size
+	ac.Fence = nil // the answer rests on what is applied, and stays true
 	e.submit(op)
+}
+
+// callTask works on an API call on another goroutine. It counts in the group's budget
+// until that has ended. It is false, and the call is answered, if there is no room.
+func (e *engine) callTask(ac *api.Call, f func()) bool {
+	size := len(ac.Body) + eventOverhead
+	if !e.p.Admit(size) {
+		ac.Error(jsapi.NewError(jsapi.CodeStreamTooManyRequests))
+		return false
+	}
+	ac.Fence = nil // what it says of group 0 rests on what is applied
+	e.tasks.Go(func() {
+		f()
+		e.q.push(event{kind: evRun, fn: func(e *engine) { e.p.Release(size) }})
+	})
+	return true
 }
 
 // yield plans an operation after the events that wait now, so that long work in
@@ -295,6 +315,8 @@ func (e *engine) stop() {
 			e.srv.unplanned(&ev)
 		case evAPI:
 			e.srv.hold(ev.call)
+		case evNext:
+			ev.stream.turnAway(ev.msg)
 		default: // for a term that is over
 		}
 	}

@@ -214,6 +214,8 @@ type fakeTerm struct {
 	mu       sync.Mutex
 	manual   bool
 	lease    bool
+	checks   int // so many Checks are true, then the lease is over; 0 = it is not
+	checked  int // Checks that were true
 	ended    bool
 	queue    []*record.Proposal
 	barriers []error // the next answers of Barrier; then nil
@@ -251,10 +253,18 @@ func (t *fakeTerm) Propose(p *record.Proposal) {
 func (t *fakeTerm) Check() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ended || !t.lease {
+	if t.ended || !t.lease || t.checks > 0 && t.checked >= t.checks {
 		return record.ErrNotLeader
 	}
+	t.checked++
 	return nil
+}
+
+// checksSoFar counts the Checks that were true.
+func (t *fakeTerm) checksSoFar() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.checked
 }
 
 func (t *fakeTerm) Barrier(context.Context) error {
@@ -393,8 +403,8 @@ func (v storeView) Pendings(id record.StreamID, c record.ConsumerID, f func(reco
 	return v.Store.Pendings(id, c, 0, f)
 }
 
-func (v storeView) Sweeps(f func(record.StreamID) bool) error {
-	return v.Store.Sweeps(func(w storage.SweepRow) bool { return f(w.Stream) })
+func (v storeView) Sweeps(f func(SweepRow) bool) error {
+	return v.Store.Sweeps(func(w storage.SweepRow) bool { return f(SweepRow(w)) })
 }
 
 func (v storeView) Due(until int64, f func(DueRow) bool) error {

@@ -18,6 +18,8 @@ import (
 type sent struct {
 	to, reply, subject string // subject: of a delivery
 	header, body       string
+	fenced             bool
+	checks             int // of the term, before it was sent
 	at                 time.Time
 }
 
@@ -136,25 +138,42 @@ func (c *fakeConn) subjects() []string {
 
 // fakeLink keeps what is sent.
 type fakeLink struct {
-	mu   sync.Mutex
-	sent []sent
-	gone map[string]bool // subjects that nobody listens on
+	mu    sync.Mutex
+	sent  []sent
+	gone  map[string]bool // subjects that nobody listens on
+	down  bool            // for what is fenced: the rest is kept
+	count func() int      // of checks; may be nil
 }
 
-func (l *fakeLink) Send(subject, reply string, header, body []byte) error {
+func (l *fakeLink) add(m *sent) {
+	if l.count != nil {
+		m.checks = l.count()
+	}
+	m.at = time.Now()
+	l.sent = append(l.sent, *m)
+}
+
+func (l *fakeLink) Send(m *Outgoing) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sent = append(l.sent, sent{
-		to: subject, reply: reply, header: string(header), body: string(body), at: time.Now(),
-	})
+	if l.down && m.Fenced {
+		return errors.New("the link is down")
+	}
+	l.add(&sent{to: m.Subject, header: string(m.Header), body: string(m.Body), fenced: m.Fenced})
 	return nil
+}
+
+func (l *fakeLink) setDown(down bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.down = down
 }
 
 func (l *fakeLink) Deliver(inbox string, ack []byte, subject string, header, body []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sent = append(l.sent, sent{
-		to: inbox, reply: string(ack), subject: subject, header: string(header), body: string(body), at: time.Now(),
+	l.add(&sent{
+		to: inbox, reply: string(ack), subject: subject, header: string(header), body: string(body), fenced: true,
 	})
 	return nil
 }
@@ -190,8 +209,14 @@ type fakeMeta struct {
 	changed chan struct{}
 	leader  string            // of group 0
 	leaders map[uint32]string // of the others
+	// dead: since when nobody heard of the leader of a group.
+	dead map[uint32]time.Time
+	// asked: how often Leading was true; it is limit times, 0 = for ever.
+	asked, limit int
 	// fail, if set, is asked before every write.
 	fail func(writes []record.MetaWrite) error
+	// gate, if set, is what every write waits for.
+	gate chan struct{}
 	// gets and scans count reads of stream rows.
 	gets, scanned int
 }
@@ -199,6 +224,7 @@ type fakeMeta struct {
 func newFakeMeta() *fakeMeta {
 	return &fakeMeta{
 		rows: make(map[string]record.MetaRow), changed: make(chan struct{}), leaders: make(map[uint32]string),
+		dead: make(map[uint32]time.Time),
 	}
 }
 
@@ -238,7 +264,19 @@ func (m *fakeMeta) Scan(prefix string, f func(record.MetaRow) bool) {
 	}
 }
 
+func (m *fakeMeta) block(gate chan struct{}) { m.set(func() { m.gate = gate }) }
+
 func (m *fakeMeta) Write(ctx context.Context, conds []record.MetaCond, writes []record.MetaWrite) error {
+	m.mu.Lock()
+	gate := m.gate
+	m.mu.Unlock()
+	if gate != nil {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -282,14 +320,22 @@ func (m *fakeMeta) set(f func()) {
 func (v metaView) Leading() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.leader == v.node
+	if v.leader != v.node || v.limit > 0 && v.asked >= v.limit {
+		return false
+	}
+	v.asked++
+	return true
 }
 
-func (v metaView) GroupLeader(group uint32) string {
+func (v metaView) GroupLeader(group uint32) (string, time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if group == 0 {
-		return v.leader
+	heard := time.Now()
+	if at, ok := v.dead[group]; ok {
+		heard = at
 	}
-	return v.leaders[group]
+	if group == 0 {
+		return v.leader, heard
+	}
+	return v.leaders[group], heard
 }

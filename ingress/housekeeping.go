@@ -83,13 +83,21 @@ func (o *trimOp) Done(*plan.Planner) {
 func (o *trimOp) Fail(bool) {}
 
 // sweepOp removes a bounded number of dead rows, and the next ones after it. Its
-// cursor is a row, so that the next leader goes on.
+// cursor is a row, so that the next leader goes on. The last one that began is the one
+// that counts: it begins where the rows of a later purge do.
 type sweepOp struct {
 	plan.OpBase
 	st   *stream
+	run  uint64
 	at   plan.SweepCursor
 	next plan.SweepCursor
 	more bool
+}
+
+// sweep begins to remove dead rows from a cursor on.
+func (st *stream) sweep(at plan.SweepCursor) {
+	st.sweeping++
+	st.e.submit(&sweepOp{st: st, run: st.sweeping, at: at})
 }
 
 // Base implements plan.Op.
@@ -98,8 +106,8 @@ func (o *sweepOp) Base() *plan.OpBase { return &o.OpBase }
 // Plan implements plan.Op.
 func (o *sweepOp) Plan(p *plan.Planner) uint64 {
 	s := o.st.plan()
-	if s == nil || o.st.gone {
-		o.more = false
+	o.more = false
+	if s == nil || o.st.gone || o.run != o.st.sweeping {
 		return 0
 	}
 	o.next, o.more = s.Sweep(o.at, sweepStep)
@@ -109,7 +117,7 @@ func (o *sweepOp) Plan(p *plan.Planner) uint64 {
 // Done implements plan.Op.
 func (o *sweepOp) Done(*plan.Planner) {
 	if o.more {
-		o.st.e.submit(&sweepOp{st: o.st, at: o.next})
+		o.st.e.submit(&sweepOp{st: o.st, run: o.run, at: o.next})
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 func (s *Server) metaCall(c *call) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.HoldFor)
 	defer cancel()
-	ac := s.apiCall(c)
+	ac := s.fencedCall(c, s.leadsMeta)
 	if bad := api.Precheck(ac); bad != nil {
 		ac.Error(bad)
 		return
@@ -61,6 +61,29 @@ func (s *Server) apiCall(c *call) *api.Call {
 		s.stats.total.Add(1)
 		c.acct.send(c.msg.Reply, nil, body)
 	}, Failed: func() { s.stats.errors.Add(1) }}
+}
+
+// fencedCall is apiCall for what is answered from the state as it is: only while this
+// node leads. Whoever leads next answers what could not be, if that is harmless.
+func (s *Server) fencedCall(c *call, leads func() error) *api.Call {
+	ac := s.apiCall(c)
+	ac.Fence, ac.Lost = leads, func() { s.lose(c) }
+	ac.Reply = func(body []byte) {
+		s.stats.total.Add(1)
+		if ac.Fence != nil {
+			c.acct.sendFenced(c.msg.Reply, nil, body)
+		} else {
+			c.acct.send(c.msg.Reply, nil, body)
+		}
+	}
+	return ac
+}
+
+func (s *Server) leadsMeta() error {
+	if !s.meta.Leading() {
+		return record.ErrNotLeader
+	}
+	return nil
 }
 
 func (s *Server) streamEnv(group uint32) *jsapi.StreamEnv {

@@ -66,14 +66,30 @@ func shrinkSubjects(s *plan.Stream, n uint64, at limitCursor, left *int) (next l
 	return at, !end
 }
 
+func (c limitCursor) encode() []byte {
+	out := plan.SweepCursor{After: c.after}
+	if c.subjects {
+		out.Seq = 1
+	}
+	return out.Encode()
+}
+
 // limitOp goes on with limits that an update lowered, a bounded step at a time. A
-// sweep row stands for it until it is done, so that the next leader begins again.
+// sweep row stands for it until it is done, so that the next leader goes on. The last
+// one that began is the one that counts.
 type limitOp struct {
 	plan.OpBase
 	st   *stream
+	run  uint64
 	at   limitCursor
 	next limitCursor
 	more bool
+}
+
+// beginLimits makes the limits that are applied from now on the ones that count.
+func (st *stream) beginLimits() (run uint64) {
+	st.limiting++
+	return st.limiting
 }
 
 // Base implements plan.Op.
@@ -82,19 +98,22 @@ func (o *limitOp) Base() *plan.OpBase { return &o.OpBase }
 // Plan implements plan.Op.
 func (o *limitOp) Plan(p *plan.Planner) uint64 {
 	s := o.st.plan()
-	if s == nil || o.st.gone {
-		o.more = false
+	o.more = false
+	if s == nil || o.st.gone || o.run != o.st.limiting {
 		return 0
 	}
-	o.next, o.more = shrink(s, o.st.cfg(), o.at)
-	s.MarkSweep(plan.SweepLimits, !o.more)
+	if o.next, o.more = shrink(s, o.st.cfg(), o.at); o.more {
+		s.PutSweep(plan.SweepLimits, o.next.encode())
+	} else {
+		s.EndSweep(plan.SweepLimits)
+	}
 	return p.Tick()
 }
 
 // Done implements plan.Op.
 func (o *limitOp) Done(*plan.Planner) {
 	if o.more {
-		o.st.e.yield(&limitOp{st: o.st, at: o.next})
+		o.st.e.yield(&limitOp{st: o.st, run: o.run, at: o.next})
 	}
 }
 

@@ -28,10 +28,19 @@ type Conn interface {
 	Close()
 }
 
+// Outgoing is a message that leaves over a link.
+type Outgoing struct {
+	Subject      string
+	Header, Body []byte
+	// Fenced: the right to send was checked right before and does not last, so the
+	// message is refused, not kept, while the link is down.
+	Fenced bool
+}
+
 // Link is the LEAF link of an account on this node. Its calls do not block.
 type Link interface {
-	// Send sends a message; reply may start with $JS.
-	Send(subject, reply string, header, body []byte) error
+	// Send sends a message.
+	Send(m *Outgoing) error
 	// Deliver sends a message to an inbox which shows the client subject and the ack reply.
 	Deliver(inbox string, ack []byte, subject string, header, body []byte) error
 	// Interest says whether anybody may listen on subject; since is when the request
@@ -81,10 +90,17 @@ type Rows interface {
 	Consumers(id record.StreamID, f func(record.ConsumerID, []byte, record.ConsumerState) bool) error
 	// Pendings calls f for the pending rows of a consumer, in order of sequence.
 	Pendings(id record.StreamID, c record.ConsumerID, f func(record.Pending) bool) error
-	// Sweeps calls f for the streams with dead rows that are still to be removed.
-	Sweeps(f func(id record.StreamID) bool) error
+	// Sweeps calls f for the long work that is not done.
+	Sweeps(f func(SweepRow) bool) error
 	// Due calls f for the due rows up to a time, in order.
 	Due(until int64, f func(DueRow) bool) error
+}
+
+// SweepRow is long work of a stream, its kind (see package plan) and how far it has come.
+type SweepRow struct {
+	Stream record.StreamID
+	Kind   uint8
+	Cursor []byte
 }
 
 // DueRow is one due row.
@@ -114,6 +130,7 @@ type Meta interface {
 	Changed() <-chan struct{}
 	// Leading says whether this node leads group 0 now, under its lease.
 	Leading() bool
-	// GroupLeader returns the node id that leads a group, "" if none is known.
-	GroupLeader(group uint32) string
+	// GroupLeader returns the node id that leads a group, "" if none is known, and when
+	// this node last heard of it as the leader, if it is another one.
+	GroupLeader(group uint32) (node string, heard time.Time)
 }

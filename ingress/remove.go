@@ -20,8 +20,15 @@ func (e *engine) deleteStream(st *stream, c *call, ac *api.Call) {
 		ac.Error(bad)
 		return
 	}
+	size := len(ac.Body) + eventOverhead
+	if !e.p.Admit(size) {
+		ac.Error(jsapi.NewError(jsapi.CodeStreamTooManyRequests))
+		return
+	}
+	ac.Fence = nil
 	row, srv, ctx := st.row, e.srv, e.ctx
 	st.deleting = append(st.deleting, c)
+	st.held += size
 	e.tasks.Go(func() {
 		err := srv.dir.change(ctx, row, func(r *record.StreamRow) (*record.StreamRow, error) {
 			next := *r
@@ -39,8 +46,10 @@ func (e *engine) deleteStream(st *stream, c *call, ac *api.Call) {
 		}
 		e.log.Warn("deleting a stream", zap.String("stream", row.Name), zap.Error(err))
 		ac.Error(jsapi.NewError(jsapi.CodeClusterNotAvail))
-		e.q.push(event{kind: evRun, fn: func(*engine) {
+		e.q.push(event{kind: evRun, fn: func(e *engine) {
 			st.deleting = slices.DeleteFunc(st.deleting, func(o *call) bool { return o == c })
+			st.held -= size
+			e.p.Release(size)
 		}})
 	})
 }
@@ -90,6 +99,8 @@ func (e *engine) removeRow(st *stream) {
 	row, srv, ctx := st.row, e.srv, e.ctx
 	calls, names := slices.Clone(st.deleting), st.lastNames
 	e.p.Forget(row.ID)
+	e.p.Release(st.held)
+	st.held = 0
 	e.tasks.Go(func() {
 		err := srv.dir.change(ctx, row, func(*record.StreamRow) (*record.StreamRow, error) { return nil, nil })
 		if err != nil && !errors.Is(err, record.ErrNotFound) {

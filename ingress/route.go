@@ -1,7 +1,6 @@
 package ingress
 
 import (
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +17,14 @@ type call struct {
 	req  jsapi.Request
 	msg  *Msg
 	at   time.Time
+	// group is the one whose leader has to answer, as it was last looked up.
+	group uint32
+	// spare: another node was known to lead when it came, and may have answered it.
+	spare bool
+	// mine: this node took it as the leader.
+	mine bool
+	// void: something that came later makes the answer of a spare one harmful.
+	void bool
 }
 
 // onAPI receives every API request of an account, on every node; it answers those
@@ -26,6 +33,9 @@ func (s *Server) onAPI(a *account, prefix string, m *Msg, at time.Time) {
 	req, ok := jsapi.ParseRequest(prefix, m.Subject)
 	if !ok {
 		return // like the real server: an unknown subject has no answer
+	}
+	if changes(req.Verb) {
+		s.voidSpares(a, &req)
 	}
 	s.dispatch(&call{acct: a, req: req, msg: m, at: at})
 }
@@ -48,7 +58,9 @@ func (s *Server) dispatch(c *call) {
 		s.toMeta(c)
 		return
 	}
+	c.group = row.Group
 	if e := s.engine(row.Group); e != nil {
+		c.mine = true
 		switch e.q.offer(event{kind: evAPI, call: c}, len(c.msg.Data)+eventOverhead) {
 		case full:
 			s.dropped.Add(1)
@@ -59,9 +71,7 @@ func (s *Server) dispatch(c *call) {
 		}
 		return
 	}
-	if l := s.meta.GroupLeader(row.Group); l == "" || l == s.cfg.Node {
-		s.hold(c) // nobody leads, or this node begins to
-	}
+	s.leave(c)
 }
 
 // maxMetaCalls bounds the calls that the leader of group 0 works on at a time.
@@ -69,14 +79,13 @@ const maxMetaCalls = 4096
 
 // toMeta answers what the leader of group 0 answers.
 func (s *Server) toMeta(c *call) {
-	switch {
-	case s.meta.Leading():
+	c.group = 0
+	if s.meta.Leading() {
+		c.mine = true
 		s.metaTask(c)
-	default:
-		if l := s.meta.GroupLeader(0); l == "" || l == s.cfg.Node {
-			s.hold(c)
-		}
+		return
 	}
+	s.leave(c)
 }
 
 // metaTask works on a call of group 0 on its own goroutine: it waits for commits.
@@ -91,53 +100,4 @@ func (s *Server) metaTask(c *call) {
 		defer s.metaCalls.Add(-1)
 		s.metaCall(c)
 	})
-}
-
-// holder keeps requests until a leader is known.
-type holder struct {
-	limit int
-	mu    sync.Mutex
-	calls []*call
-}
-
-// hold keeps a request that nobody can answer yet, if doing it later is harmless:
-// a delete, purge or update done twice would destroy newer data.
-func (s *Server) hold(c *call) {
-	switch c.req.Verb {
-	case jsapi.VerbInfo, jsapi.VerbStreamNames, jsapi.VerbStreamList, jsapi.VerbStreamInfo,
-		jsapi.VerbConsumerInfo, jsapi.VerbConsumerNames, jsapi.VerbConsumerList,
-		jsapi.VerbStreamCreate, jsapi.VerbConsumerCreate, jsapi.VerbConsumerDurableCreate:
-	default:
-		return
-	}
-	s.held.mu.Lock()
-	defer s.held.mu.Unlock()
-	if len(s.held.calls) < s.held.limit {
-		s.held.calls = append(s.held.calls, c)
-	}
-}
-
-// retryEvery is the pause between two looks at the held requests.
-const retryEvery = 50 * time.Millisecond
-
-// retryHeld dispatches held requests again until their time is over.
-func (s *Server) retryHeld() {
-	t := time.NewTicker(retryEvery)
-	defer t.Stop()
-	for {
-		select {
-		case <-s.ctx.Done():
-			return
-		case <-t.C:
-		}
-		s.held.mu.Lock()
-		calls := s.held.calls
-		s.held.calls = nil
-		s.held.mu.Unlock()
-		for _, c := range calls {
-			if time.Since(c.at) < s.cfg.HoldFor {
-				s.dispatch(c)
-			}
-		}
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/holdfast-mq/holdfast/ingress/api"
 	"github.com/holdfast-mq/holdfast/ingress/deliver"
 	"github.com/holdfast-mq/holdfast/ingress/jsapi"
 	"github.com/holdfast-mq/holdfast/ingress/plan"
@@ -22,8 +23,10 @@ type stream struct {
 	gone      bool
 	busy      bool     // a step of creation, update or deletion is under way
 	lastNames []string // of the consumers, when it was deleted
-	// deleting are the delete calls to answer when the stream is gone.
+	// deleting are the delete calls to answer when the stream is gone; held is what they
+	// count in the group's budget.
 	deleting []*call
+	held     int
 
 	loaded bool
 	// target is what publishes are judged by, as planned; shown is the description that is applied.
@@ -38,6 +41,10 @@ type stream struct {
 	ageDue    int64  // time of a due row that this engine wrote, 0 if it knows none
 	expiring  bool   // an operation removes what is past max_age
 	ids       trimmer
+	// Of long work that goes in steps: how often a sweep of dead rows, and lowered limits,
+	// were begun; the purges that are under way.
+	sweeping, limiting uint64
+	purges             api.Slots
 	// hushed are messages that a purge or rollup removes: no advisory tells of those that
 	// were delivered.
 	hushed map[uint64]struct{}
@@ -127,8 +134,14 @@ func (r replier) Reply(subject string, header, body []byte) {
 	r.acct.send(subject, header, body)
 }
 
-// Leading implements publish.Replier.
-func (r replier) Leading() error { return r.e.term.Check() }
+// Provisional implements publish.Replier.
+func (r replier) Provisional(subject string, header, body []byte) bool {
+	if r.e.term.Check() != nil || !r.acct.post(&Outgoing{Subject: subject, Header: header, Body: body, Fenced: true}) {
+		return false
+	}
+	r.e.srv.counts.answers.Add(1)
+	return true
+}
 
 // subscribe opens the stream's subjects, its acks and its pulls on this node, and
 // closes subjects that are not the stream's any more.
@@ -147,8 +160,14 @@ func (st *stream) subscribe() error {
 	}
 	of := func(kind eventKind) func(*Msg) {
 		return func(m *Msg) {
-			if q.offer(event{kind: kind, stream: st, msg: m, at: time.Now()}, len(m.Data)+eventOverhead) == full {
+			switch q.offer(event{kind: kind, stream: st, msg: m, at: time.Now()}, len(m.Data)+eventOverhead) {
+			case full:
 				srv.dropped.Add(1)
+			case closed:
+				if kind == evNext {
+					st.turnAway(m)
+				}
+			case taken:
 			}
 		}
 	}
@@ -217,7 +236,7 @@ func (st *stream) stored(e *engine, s *plan.Stream) {
 	e.watchAge(st)
 	e.watchIDs(st, s)
 	if s.TakeDead() {
-		e.submit(&sweepOp{st: st})
+		st.sweep(plan.SweepCursor{})
 	}
 }
 

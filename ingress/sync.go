@@ -56,6 +56,9 @@ func (e *engine) takeRow(key nameKey, row *record.StreamRow, there bool) { //nol
 	}
 	st.row = *row
 	e.advance(st)
+	if len(e.unfinished) > 0 {
+		e.resume(st)
+	}
 }
 
 // drop forgets a stream that is gone.

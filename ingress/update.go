@@ -29,7 +29,7 @@ func (e *engine) updateStream(st *stream, c *call, ac *api.Call) {
 		e.submitCall(&updateOp{st: st, cfg: cfg, ac: ac}, ac)
 	default:
 		row := st.row
-		e.tasks.Go(func() { e.srv.reserveUpdate(e.ctx, row, cfg, c, ac) })
+		e.callTask(ac, func() { e.srv.reserveUpdate(e.ctx, row, cfg, c, ac) })
 	}
 }
 
@@ -135,7 +135,8 @@ type updateOp struct {
 	// What Plan decided.
 	d    *plan.StreamDescription
 	next limitCursor
-	more bool // limits are left to apply
+	more bool   // limits are left to apply
+	run  uint64 // by whom
 	err  *jsapi.Error
 }
 
@@ -155,7 +156,8 @@ func (o *updateOp) Plan(*plan.Planner) uint64 {
 	st.use(o.d)
 	s.Describe(o.d.Encode())
 	if o.next, o.more = shrink(s, o.cfg, limitCursor{}); o.more {
-		s.MarkSweep(plan.SweepLimits, false)
+		o.run = st.beginLimits()
+		s.PutSweep(plan.SweepLimits, o.next.encode())
 	}
 	return st.changed(st.e.p)
 }
@@ -170,7 +172,7 @@ func (o *updateOp) Done(*plan.Planner) {
 	st.shown = o.d
 	e.watchAge(st)
 	if o.more {
-		e.yield(&limitOp{st: st, at: o.next})
+		e.yield(&limitOp{st: st, run: o.run, at: o.next})
 	}
 	info := e.view(st).Info(e.wall())
 	info.Cluster = nil

@@ -52,8 +52,8 @@ func (r rows) Pendings(id record.StreamID, c record.ConsumerID, f func(record.Pe
 	return r.Store.Pendings(id, c, 0, f)
 }
 
-func (r rows) Sweeps(f func(record.StreamID) bool) error {
-	return r.Store.Sweeps(func(w storage.SweepRow) bool { return f(w.Stream) })
+func (r rows) Sweeps(f func(ingress.SweepRow) bool) error {
+	return r.Store.Sweeps(func(w storage.SweepRow) bool { return f(ingress.SweepRow(w)) })
 }
 
 func (r rows) Due(until int64, f func(ingress.DueRow) bool) error {
@@ -106,16 +106,19 @@ func (m *meta) Changed() <-chan struct{} {
 // Get implements ingress.Meta.
 func (m *meta) Get(key string) (record.MetaRow, bool) {
 	row, err := m.host.Meta().Get(key)
-	if err != nil {
-		m.log.Error("reading group 0", zap.String("key", key), zap.Error(err))
-	}
+	m.unread(key, err)
 	return row, err == nil && row.Version != 0
 }
 
 // Scan implements ingress.Meta.
 func (m *meta) Scan(prefix string, f func(record.MetaRow) bool) {
-	if err := m.host.Meta().Scan(prefix, f); err != nil {
-		m.log.Error("reading group 0", zap.String("prefix", prefix), zap.Error(err))
+	m.unread(prefix, m.host.Meta().Scan(prefix, f))
+}
+
+// unread tells of rows that could not be read; that group 0 is damaged was told already.
+func (m *meta) unread(key string, err error) {
+	if err != nil && !errors.Is(err, record.ErrDamaged) {
+		m.log.Error("reading group 0", zap.String("key", key), zap.Error(err))
 	}
 }
 
@@ -131,12 +134,12 @@ func (m *meta) Leading() bool {
 }
 
 // GroupLeader implements ingress.Meta.
-func (m *meta) GroupLeader(group uint32) string {
+func (m *meta) GroupLeader(group uint32) (leader string, heard time.Time) {
 	g := m.host.Group(group)
 	if g == nil {
-		return ""
+		return "", time.Time{}
 	}
-	return g.Status().Leader
+	return g.Leader()
 }
 
 // natsHub opens the connections of ingress to the embedded server.
@@ -216,8 +219,8 @@ type leafLink struct {
 }
 
 // Send implements ingress.Link.
-func (l *leafLink) Send(subject, reply string, header, body []byte) error {
-	return l.Link.Send(link.Msg{Subject: subject, Reply: reply, Header: header, Body: body})
+func (l *leafLink) Send(m *ingress.Outgoing) error {
+	return l.Link.Send(link.Msg{Subject: m.Subject, Header: m.Header, Body: m.Body, Fenced: m.Fenced})
 }
 
 // Interest implements ingress.Link.

@@ -183,6 +183,7 @@ type stage struct {
 	queue []*record.Proposal
 	ended []plan.Result
 	again int
+	slots Slots
 	// hushed are the messages that a purge said it removes, heard the subjects that it said were purged.
 	hushed []uint64
 	heard  []string
@@ -250,6 +251,10 @@ func (g *stage) find() (*plan.Stream, *jsapi.StreamConfig) {
 		return nil, nil
 	}
 	return g.s, g.cfg
+}
+
+func (g *stage) purgeEnv() PurgeEnv {
+	return PurgeEnv{Find: g.find, Again: g.submitAgain, Hear: g, Slots: &g.slots}
 }
 
 func (g *stage) submitAgain(op plan.Op) {
@@ -349,7 +354,7 @@ func TestPurge(t *testing.T) {
 				tc.change(g)
 			}
 			a := ask(jsapi.VerbStreamPurge, tc.body)
-			if op := NewPurge(&a.Call, g.find, g.submitAgain, g); op != nil {
+			if op := NewPurge(&a.Call, g.purgeEnv()); op != nil {
 				g.p.Submit(op)
 				g.apply()
 			}
@@ -383,7 +388,7 @@ func TestPurgeStep(t *testing.T) {
 	for n, steps := range map[int]int{PurgeStep - 1: 1, PurgeStep: 2, PurgeStep + 1: 2, 2*PurgeStep + 1: 3} {
 		g := newStage(t, n+1)
 		a := ask(jsapi.VerbStreamPurge, `{"keep":1}`)
-		g.p.Submit(NewPurge(&a.Call, g.find, g.submitAgain, g))
+		g.p.Submit(NewPurge(&a.Call, g.purgeEnv()))
 		g.apply()
 		if body := a.only(t); !strings.Contains(body, fmt.Sprintf(`"purged":%d`, n)) || g.again != steps-1 {
 			t.Errorf("%d messages: %s in %d steps, want %d", n, body, g.again+1, steps)
@@ -392,10 +397,90 @@ func TestPurgeStep(t *testing.T) {
 	// Messages that do not match are looked at in steps, too.
 	g := newStage(t, 2*PurgeLook+10)
 	a := ask(jsapi.VerbStreamPurge, `{"filter":"*.none"}`)
-	g.p.Submit(NewPurge(&a.Call, g.find, g.submitAgain, g))
+	g.p.Submit(NewPurge(&a.Call, g.purgeEnv()))
 	g.apply()
 	if body := a.only(t); !strings.Contains(body, `"purged":0`) || g.again != 2 {
 		t.Errorf("%s in %d steps, want 3", body, g.again+1)
+	}
+}
+
+// TestPurgeSlots: as many purges of one stream have a row as there are slots; a slot
+// that is free again is used again.
+func TestPurgeSlots(t *testing.T) {
+	t.Parallel()
+	var s Slots
+	for i := range plan.SweepPurges {
+		if got := s.take(); got != plan.SweepPurge+uint8(i) {
+			t.Fatalf("slot %d, want %d", got, int(plan.SweepPurge)+i)
+		}
+	}
+	if got := s.take(); got != 0 {
+		t.Fatalf("slot %d past the edge", got)
+	}
+	s.free(plan.SweepPurge + 70)
+	if got := s.take(); got != plan.SweepPurge+70 {
+		t.Fatalf("slot %d, want the free one", got)
+	}
+
+	g := newStage(t, 4)
+	g.slots = s
+	a := ask(jsapi.VerbStreamPurge, `{"filter":"s.a"}`)
+	g.p.Submit(NewPurge(&a.Call, g.purgeEnv()))
+	if e := errorOf(t, a.only(t)); e.ErrCode != jsapi.CodeStreamTooManyRequests || g.s.State().Messages != 4 {
+		t.Fatalf("%v, want too many requests and nothing purged", e)
+	}
+	g.slots.free(plan.SweepPurge)
+	b := ask(jsapi.VerbStreamPurge, `{"filter":"s.a"}`)
+	g.p.Submit(NewPurge(&b.Call, g.purgeEnv()))
+	g.apply()
+	if body := b.only(t); !strings.Contains(body, `"purged":2`) {
+		t.Fatalf("answer %s", body)
+	}
+	if got := g.slots.take(); got != plan.SweepPurge {
+		t.Fatalf("slot %d, want the one that the purge gave back", got)
+	}
+	long := ask(jsapi.VerbStreamPurge, `{"filter":"`+strings.Repeat("x", maxPurgeFilter+1)+`"}`)
+	if NewPurge(&long.Call, g.purgeEnv()) != nil || errorOf(t, long.only(t)).Code != 400 {
+		t.Fatal("a filter past the edge is accepted")
+	}
+}
+
+// TestFence: an answer that only a leader may give does not leave once it does not
+// lead, and the call is handed on; an error that was not given is not counted.
+func TestFence(t *testing.T) {
+	t.Parallel()
+	for _, leads := range []bool{true, false} {
+		a := ask(jsapi.VerbStreamInfo, "")
+		lost, failed := 0, 0
+		a.Fence = func() error {
+			if leads {
+				return nil
+			}
+			return record.ErrNotLeader
+		}
+		a.Lost, a.Failed = func() { lost++ }, func() { failed++ }
+		a.Error(jsapi.NewError(jsapi.CodeStreamNotFound))
+		a.Answer(jsapi.SuccessResponse{}) // a second answer is none
+		if leads {
+			a.only(t)
+		}
+		if want := map[bool][2]int{true: {0, 1}, false: {1, 0}}[leads]; [2]int{lost, failed} != want {
+			t.Errorf("leads %v: lost %d, failed %d, want %v", leads, lost, failed, want)
+		}
+		if !leads && len(a.replies) != 0 {
+			t.Errorf("answered %q without leading", a.replies)
+		}
+	}
+	a := ask(jsapi.VerbConsumerCreate, "")
+	a.Resubmit = func() bool { return true }
+	a.Abandon()
+	if len(a.replies) != 0 {
+		t.Errorf("answered %q, and somebody else does", a.replies)
+	}
+	a.Resubmit = func() bool { return false }
+	a.Abandon()
+	if e := errorOf(t, a.only(t)); e.ErrCode != jsapi.CodeClusterNotAvail {
+		t.Errorf("%v", e)
 	}
 }
 

@@ -21,16 +21,29 @@ type Call struct {
 	Body   []byte
 	Reply  func(body []byte)
 	Failed func()
+	// Fence, if set, is asked right before an answer leaves: one that only a leader may
+	// give. If it returns an error there is no answer, and Lost, if set, is called.
+	Fence func() error
+	Lost  func()
+	// Resubmit, if set, is asked before Abandon answers; true means that somebody else
+	// answers, or this node later.
+	Resubmit func() bool
 
 	answered atomic.Bool
 }
 
 // Error answers with an error.
 func (c *Call) Error(e *jsapi.Error) {
-	if c.Failed != nil && !c.answered.Load() {
+	if c.reply(failure(jsapi.NewErrorResponse(c.Req.Verb, e), c.Req.Verb)) && c.Failed != nil {
 		c.Failed()
 	}
-	c.Answer(failure(jsapi.NewErrorResponse(c.Req.Verb, e), c.Req.Verb))
+}
+
+// Abandon answers 10008 to a call that the end of a term interrupted.
+func (c *Call) Abandon() {
+	if c.Resubmit == nil || !c.Resubmit() {
+		c.Error(jsapi.NewError(jsapi.CodeClusterNotAvail))
+	}
 }
 
 // failure adds what the answers of some verbs have even if they are errors.
@@ -58,14 +71,25 @@ func failure(r jsapi.Response, v jsapi.Verb) any {
 }
 
 // Answer answers with a response.
-func (c *Call) Answer(v any) {
+func (c *Call) Answer(v any) { c.reply(v) }
+
+// reply says whether it was the first answer, and could be given.
+func (c *Call) reply(v any) bool {
 	b, err := json.Marshal(v)
 	if err != nil {
 		panic(fmt.Sprintf("api response of plain values: %v", err))
 	}
-	if !c.answered.Swap(true) {
-		c.Reply(b)
+	if c.answered.Swap(true) {
+		return false
 	}
+	if c.Fence != nil && c.Fence() != nil {
+		if c.Lost != nil {
+			c.Lost()
+		}
+		return false
+	}
+	c.Reply(b)
+	return true
 }
 
 // Empty judges a call that takes no body: 10038.

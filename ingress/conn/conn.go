@@ -62,6 +62,10 @@ type Conn struct {
 
 	subsMu sync.RWMutex
 	subs   map[uint64]*subscription
+	leave  struct { // guarded by subsMu: cancelled, and their messages may still come
+		asked []uint64 // the server has been asked about them
+		next  []uint64 // it will be, when it has answered
+	}
 
 	mu sync.Mutex
 	st struct { // guarded by mu, but for wake
@@ -69,7 +73,7 @@ type Conn struct {
 		wake    chan struct{}
 		up      bool
 		closed  bool
-		pongs   []chan error
+		pongs   []func(error)
 		nextSID uint64
 		max     int // max_payload
 		down    time.Time
@@ -79,6 +83,7 @@ type Conn struct {
 type subscription struct {
 	subject string
 	h       Handler
+	gone    bool // cancelled
 }
 
 // Open connects and returns when the first connection stands, or ctx ends.
@@ -288,7 +293,9 @@ func (c *Conn) begin() {
 	c.subsMu.RLock()
 	var out []byte
 	for sid, s := range c.subs {
-		out = appendSub(out, s.subject, sid)
+		if !s.gone {
+			out = appendSub(out, s.subject, sid)
+		}
 	}
 	c.mu.Lock()
 	c.st.out = append(c.st.out[:0], out...)
@@ -305,7 +312,7 @@ func (c *Conn) end(err error) {
 	c.st.pongs = nil
 	c.mu.Unlock()
 	for _, p := range pongs {
-		p <- fmt.Errorf("%w: %w", ErrDown, err)
+		p(fmt.Errorf("%w: %w", ErrDown, err))
 	}
 }
 
@@ -356,57 +363,18 @@ func (c *Conn) queue(f func(out []byte) []byte) error {
 	return nil
 }
 
-func appendSub(out []byte, subject string, sid uint64) []byte {
-	out = append(out, "SUB "...)
-	out = append(out, subject...)
-	out = append(out, ' ')
-	out = strconv.AppendUint(out, sid, 10)
-	return append(out, "\r\n"...)
-}
-
-// Subscribe calls h for every message on subject until cancel is called; it
-// outlives reconnects. After cancel returned h may still run once.
-func (c *Conn) Subscribe(subject string, h Handler) (cancel func(), err error) {
-	if !valid(subject) {
-		return nil, fmt.Errorf("%w: %q", ErrSubject, subject)
-	}
-	c.subsMu.Lock()
-	defer c.subsMu.Unlock()
-	c.mu.Lock()
-	c.st.nextSID++
-	sid, closed := c.st.nextSID, c.st.closed
-	c.mu.Unlock()
-	if closed {
-		return nil, ErrClosed
-	}
-	c.subs[sid] = &subscription{subject, h}
-	// While it is down, begin subscribes.
-	_ = c.queue(func(out []byte) []byte { return appendSub(out, subject, sid) })
-	return func() { c.unsubscribe(sid) }, nil
-}
-
-func (c *Conn) unsubscribe(sid uint64) {
-	c.subsMu.Lock()
-	defer c.subsMu.Unlock()
-	if c.subs[sid] == nil {
-		return
-	}
-	delete(c.subs, sid)
-	_ = c.queue(func(out []byte) []byte {
-		out = append(out, "UNSUB "...)
-		out = strconv.AppendUint(out, sid, 10)
-		return append(out, "\r\n"...)
+// ping queues a PING; f is told of its PONG, or why there is none.
+func (c *Conn) ping(f func(error)) error {
+	return c.queue(func(out []byte) []byte {
+		c.st.pongs = append(c.st.pongs, f)
+		return append(out, "PING\r\n"...)
 	})
 }
 
 // Flush returns when the server has processed all that was queued before.
 func (c *Conn) Flush(ctx context.Context) error {
 	pong := make(chan error, 1)
-	err := c.queue(func(out []byte) []byte {
-		c.st.pongs = append(c.st.pongs, pong)
-		return append(out, "PING\r\n"...)
-	})
-	if err != nil {
+	if err := c.ping(func(err error) { pong <- err }); err != nil {
 		return err
 	}
 	select {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -337,6 +338,83 @@ func TestServerPings(t *testing.T) {
 	srv.line("PONG")
 	if err := c.conn.Publish("x", "", nil, make([]byte, 6)); !errors.Is(err, ErrTooLarge) {
 		t.Fatalf("Publish above the new limit: %v", err)
+	}
+}
+
+// TestCancelledSubscriptionGetsTheRest: what the server sent before it knew. Many that
+// are cancelled together are one question, and one after it another.
+func TestCancelledSubscriptionGetsTheRest(t *testing.T) {
+	t.Parallel()
+	link := newPipes(t)
+	c := openPipe(t, link)
+	srv := <-link.servers
+	srv.handshake()
+	c.wait(t)
+	var in inbox
+	var cancels []func()
+	for i := range 3 {
+		cancel, err := c.conn.Subscribe(fmt.Sprint("a", i), in.handler)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancels = append(cancels, cancel)
+		srv.line(fmt.Sprintf("SUB a%d %d", i, i+1))
+	}
+	cancels[0]()
+	srv.line("UNSUB 1")
+	srv.line("PING")
+	cancels[1]()
+	cancels[1]() // once is enough
+	cancels[2]()
+	srv.line("UNSUB 2")
+	srv.line("UNSUB 3")
+	srv.write("MSG a0 1 r0 1\r\nx\r\nMSG a1 2 r1 1\r\nx\r\nPONG\r\n")
+	srv.line("PING") // the next question
+	// Nobody asked for 1 any more, 2 and 3 are still on their way out.
+	srv.write("MSG a0 1 late 1\r\nx\r\nMSG a2 3 r2 1\r\nx\r\nPONG\r\nMSG a2 3 late 1\r\nx\r\nPING\r\n")
+	srv.line("PONG")
+	var got []string
+	for _, m := range in.all() {
+		got = append(got, m.Reply)
+	}
+	if !slices.Equal(got, []string{"r0", "r1", "r2"}) {
+		t.Fatalf("got %q", got)
+	}
+	if len(c.conn.subs) != 0 {
+		t.Fatalf("%d subscriptions are kept", len(c.conn.subs))
+	}
+}
+
+// TestCancelledWhileTheConnectionEnds: nothing is kept, and nothing is subscribed again.
+func TestCancelledWhileTheConnectionEnds(t *testing.T) {
+	t.Parallel()
+	link := newPipes(t)
+	c := openPipe(t, link)
+	srv := <-link.servers
+	srv.handshake()
+	c.wait(t)
+	cancel, err := c.conn.Subscribe("gone", func(string, string, []byte, []byte) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.conn.Subscribe("stays", func(string, string, []byte, []byte) {}); err != nil {
+		t.Fatal(err)
+	}
+	srv.line("SUB gone 1")
+	srv.line("SUB stays 2")
+	cancel()
+	srv.line("UNSUB 1")
+	srv.line("PING")
+	srv.close()
+	srv = <-link.servers
+	srv.handshake()
+	srv.line("SUB stays 2")
+	srv.write("PING\r\n")
+	srv.line("PONG")
+	c.conn.subsMu.RLock()
+	defer c.conn.subsMu.RUnlock()
+	if len(c.conn.subs) != 1 {
+		t.Fatalf("%d subscriptions, want the one that stays", len(c.conn.subs))
 	}
 }
 

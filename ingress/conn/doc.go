@@ -16,6 +16,7 @@
 // A Conn reconnects for ever, subscribing again before anything else, and ends
 // with Close. Messages published while it is down are refused with ErrDown.
 //
-// Nothing is ever dropped for a slow reader: back-pressure is the handler's (it
+// A cancelled subscription gets what the server had sent for it, until the PONG that
+// follows its UNSUB. Nothing is ever dropped for a slow reader: back-pressure is the handler's (it
 // answers "too many requests"), and behind that TCP's.
 package conn

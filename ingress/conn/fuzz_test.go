@@ -58,7 +58,7 @@ func FuzzRead(f *testing.F) {
 		}
 		c := &Conn{cfg: Config{Logger: zap.NewNop()}, subs: make(map[uint64]*subscription)}
 		c.st.wake = make(chan struct{}, 1)
-		c.subs[1] = &subscription{"x", func(subject, reply string, header, data []byte) {
+		c.subs[1] = &subscription{subject: "x", h: func(subject, reply string, header, data []byte) {
 			if !bytes.Contains(b, []byte(subject)) || !bytes.Contains(b, []byte(reply)) ||
 				!bytes.Contains(b, append(bytes.Clone(header), data...)) {
 				t.Fatalf("from %q came %q %q %q %q", b, subject, reply, header, data)

@@ -68,13 +68,13 @@ func (c *Conn) read(r *bufio.Reader) error {
 
 func (c *Conn) pong() {
 	c.mu.Lock()
-	var p chan error
+	var p func(error)
 	if len(c.st.pongs) > 0 {
 		p, c.st.pongs = c.st.pongs[0], c.st.pongs[1:]
 	}
 	c.mu.Unlock()
 	if p != nil {
-		p <- nil
+		p(nil)
 	}
 }
 

@@ -34,4 +34,11 @@
 //
 // Stop answers every operation that is still open: certain (its envelope was
 // refused, stale, or never proposed) or not.
+//
+// # Sweep rows
+//
+//	kind     work                       cursor: strings are uvarint length and bytes
+//	1        dead rows of a purge       after string, subject string, seq uvarint; empty = the begin
+//	2        lowered limits             the same; seq 1 = the limits of subjects are applied
+//	64..191  purge of a part, one each  filter string, from, up to, purged uvarint, reply string, deadline uvarint
 package plan

@@ -186,6 +186,9 @@ func (p *Planner) Admit(size int) bool {
 	return true
 }
 
+// Release gives back what Admit counted for something that is not an operation.
+func (p *Planner) Release(size int) { p.held -= size }
+
 // Held is the sum of the sizes of admitted operations that are not done.
 func (p *Planner) Held() int { return p.held }
 

@@ -232,7 +232,7 @@ func (s *Stream) SubjectsAbove(n uint64, after string, rows int) (over []string,
 	}
 	if end { // those that are not stored yet
 		s.subjects.All(func(subject string, st record.SubjectStat) bool {
-			if st.Count > n && !slices.Contains(over, subject) {
+			if st.Count > n && st.Last >= s.state.FirstSeq && !slices.Contains(over, subject) {
 				over = append(over, subject)
 			}
 			return true

@@ -123,12 +123,12 @@ func (s *Stream) NewConsumer() record.ConsumerID {
 
 // SubjectStat returns the planned row of a subject; a Count of 0 means none.
 func (s *Stream) SubjectStat(subject string) record.SubjectStat {
-	if st, ok := s.subjects.Get(subject); ok {
-		return st
-	}
-	st, ok, err := s.p.store.SubjectStat(s.ID, subject)
-	if err != nil {
-		s.p.Fatal(err)
+	st, ok := s.subjects.Get(subject)
+	if !ok {
+		var err error
+		if st, ok, err = s.p.store.SubjectStat(s.ID, subject); err != nil {
+			s.p.Fatal(err)
+		}
 	}
 	if !ok || st.Last < s.state.FirstSeq {
 		return record.SubjectStat{} // absent, or dead: its messages went with a prefix
@@ -406,16 +406,12 @@ func (s *Stream) PurgeAll() uint64 {
 	n := s.state.Messages
 	s.p.touch(s)
 	if n > 0 {
-		s.MarkSweep(SweepDead, false)
+		s.PutSweep(SweepDead, nil)
 		s.deadTick = s.p.tick
 	}
 	s.state.FirstSeq, s.state.FirstTime = s.state.LastSeq+1, 0
 	s.state.Messages, s.state.Bytes, s.state.Subjects = 0, 0, 0
-	s.subjects.All(func(subject string, _ record.SubjectStat) bool {
-		s.putStat(subject, record.SubjectStat{})
-		return true
-	})
-	return n
+	return n // the rows of subjects stay, dead: the sweep finds by them what else is dead
 }
 
 // Due plans a due row: what falls due at bucket (nanoseconds) under a ticket.

@@ -16,9 +16,9 @@ const (
 type Replier interface {
 	// Reply sends header block (may be nil) and body to a reply subject.
 	Reply(subject string, header, body []byte)
-	// Leading returns nil while this node may answer as leader: asked right before
-	// an ack of a message that is not committed.
-	Leading() error
+	// Provisional sends an ack of a message that is not committed: now, while this node
+	// may answer as leader, or never. It says whether it was sent.
+	Provisional(subject string, header, body []byte) bool
 }
 
 // Target is the stream that a publish goes to. Config and Levels are replaced as
@@ -105,8 +105,8 @@ func (o *Op) Plan(p *plan.Planner) uint64 {
 	}
 	o.store(s)
 	o.planned = true
-	if o.level == jsapi.LevelNone && !o.replied && o.out.Leading() == nil {
-		o.answer()
+	if o.level == jsapi.LevelNone {
+		o.provisional()
 	}
 	return p.Tick()
 }
@@ -114,13 +114,20 @@ func (o *Op) Plan(p *plan.Planner) uint64 {
 // Durable sends the leader ack, if that is what was asked for: the leader has
 // fsynced the message.
 func (o *Op) Durable() {
-	if o.level != jsapi.LevelLeader || o.replied || o.err != nil || o.ack.Duplicate {
+	if o.level == jsapi.LevelLeader && o.err == nil && !o.ack.Duplicate {
+		o.provisional()
+	}
+}
+
+// provisional sends an ack of a message that is not committed. If that can not be said
+// now, the publish is answered by the quorum, or at the end of the term.
+func (o *Op) provisional() {
+	if o.replied {
 		return
 	}
-	if o.out.Leading() != nil {
-		return // answered at the end of the term, or by the quorum
-	}
-	o.answer()
+	var buf [192]byte
+	header, body := o.puback(buf[:0])
+	o.replied = o.out.Provisional(o.reply, header, body)
 }
 
 // Done implements plan.Op.
@@ -163,7 +170,13 @@ func (o *Op) answer() {
 		o.out.Reply(o.reply, header, body)
 		return
 	}
-	ack, header := o.ack, []byte(nil)
+	header, body := o.puback(buf[:0])
+	o.out.Reply(o.reply, header, body)
+}
+
+// puback returns the ack of what was reached; it is appended to buf.
+func (o *Op) puback(buf []byte) (header, body []byte) {
+	ack := o.ack
 	switch o.level {
 	case jsapi.LevelNone:
 		ack.Seq = 0
@@ -172,7 +185,7 @@ func (o *Op) answer() {
 		header = levelHeader(o.level)
 	default:
 	}
-	o.out.Reply(o.reply, header, jsapi.AppendPubAck(buf[:0], &ack))
+	return header, jsapi.AppendPubAck(buf, &ack)
 }
 
 func levelHeader(l jsapi.AckLevel) []byte {

@@ -103,11 +103,17 @@ func (g *stage) Rebuilt()                             {}
 func (g *stage) Stored(*plan.Stream)                  {}
 func (g *stage) Removed(*plan.Stream, uint64, string) {}
 
-// Reply and Leading implement Replier.
+// Reply and Provisional implement Replier.
 func (g *stage) Reply(subject string, header, body []byte) {
 	g.replies[subject] = append(g.replies[subject], reply{string(header), string(body)})
 }
-func (g *stage) Leading() error { return g.leading }
+
+func (g *stage) Provisional(subject string, header, body []byte) bool {
+	if g.leading == nil {
+		g.Reply(subject, header, body)
+	}
+	return g.leading == nil
+}
 
 // publish plans a message; its reply subject is returned with the operation.
 func (g *stage) publish(subject, header, body string) (*Op, string) {
