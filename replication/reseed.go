@@ -220,7 +220,8 @@ func (h *Host) serveReplica(ctx context.Context, from string, _ uint32, payload 
 		if row.Servers[r.Group] == r.Server && row.Incarnation == r.Incarnation {
 			return []byte{1}, nil
 		}
-		if row.Servers == nil {
+		if row.Servers == nil || row.Incarnation != r.Incarnation {
+			// Replicas of another data directory are gone, those of groups that did not ask yet, too.
 			row.Servers = make(map[uint32]string)
 		}
 		row.Servers[r.Group], row.Incarnation = r.Server, r.Incarnation
