@@ -7,9 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -172,7 +170,7 @@ func startStreams(bin string, k kind, nodes int, dir string) (*system, error) {
 		}
 		clients, routes = append(clients, client), append(routes, route)
 	}
-	var children []*child
+	var children []*process.Child
 	s := &system{
 		urls: "nats://" + strings.Join(clients, ",nats://"),
 		logs: func() string { return tails(children) },
@@ -180,110 +178,37 @@ func startStreams(bin string, k kind, nodes int, dir string) (*system, error) {
 	}
 	for i, client := range clients {
 		name := fmt.Sprintf("js%d", i+1)
-		cfg := streamConfig{
-			name: name, client: client, always: k == streamAlways, store: filepath.Join(dir, name),
+		cfg := process.StreamServer{
+			Name: name, Client: client, Always: k == streamAlways, Store: filepath.Join(dir, name), Cluster: "bench",
 		}
 		if nodes > 1 {
-			cfg.route, cfg.routes = routes[i], routes
+			cfg.Route, cfg.Routes = routes[i], routes
 		}
 		file := filepath.Join(dir, name+".conf")
-		if err := os.WriteFile(file, []byte(cfg.text()), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(cfg.Text()), 0o600); err != nil {
 			return s, err
 		}
-		c, err := startChild(filepath.Join(dir, name+".log"), bin, file)
+		c, err := process.StartChild(filepath.Join(dir, name+".log"), nil, bin, file)
 		if err != nil {
 			return s, err
 		}
-		children, s.pids = append(children, c), append(s.pids, c.pid())
+		children, s.pids = append(children, c), append(s.pids, c.PID())
 	}
 	return s, nil
 }
 
-func tails(children []*child) string {
+func tails(children []*process.Child) string {
 	var b strings.Builder
 	for _, c := range children {
-		text, err := os.ReadFile(c.log)
-		if err != nil {
-			text = []byte(err.Error())
-		}
-		fmt.Fprintf(&b, "%s ends:\n%s\n", filepath.Base(c.log), text[max(0, len(text)-logTail):])
+		fmt.Fprintf(&b, "%s ends:\n%s\n", c.Log(), c.Tail(logTail))
 	}
 	return b.String()
 }
 
-func killAll(children []*child) error {
+func killAll(children []*process.Child) error {
 	var errs []error
 	for _, c := range children {
-		errs = append(errs, c.kill())
+		errs = append(errs, c.Kill())
 	}
 	return errors.Join(errs...)
-}
-
-// streamConfig is what the configuration of one nats-server says; everything else is its default.
-type streamConfig struct {
-	name, client, store string
-	always              bool
-	route               string   // empty: no cluster
-	routes              []string // of all nodes
-}
-
-func (c *streamConfig) text() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "server_name: %q\nlisten: %q\njetstream {\n  store_dir: %q\n", c.name, c.client, c.store)
-	if c.always {
-		b.WriteString("  sync_interval: always\n")
-	}
-	b.WriteString("}\n")
-	if c.route != "" {
-		fmt.Fprintf(&b, "cluster {\n  name: bench\n  listen: %q\n  routes: [\n", c.route)
-		for _, r := range c.routes {
-			fmt.Fprintf(&b, "    %q\n", "nats-route://"+r)
-		}
-		b.WriteString("  ]\n}\n")
-	}
-	return b.String()
-}
-
-// child is a process that does not outlive this one.
-type child struct {
-	cmd  *exec.Cmd
-	log  string
-	done chan struct{} // closed when it has ended
-}
-
-// startChild starts a program; what it writes goes to the file log.
-func startChild(log, bin string, args ...string) (*child, error) {
-	f, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // the child has its own
-	c := &child{log: log, done: make(chan struct{})}
-	c.cmd = exec.Command(bin, args...) //nolint:noctx // kill ends it
-	c.cmd.Stdout, c.cmd.Stderr = f, f
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	started := make(chan error, 1)
-	go func() {
-		// Pdeathsig comes when the thread that started the child ends, so that thread is kept.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer close(c.done)
-		err := c.cmd.Start()
-		started <- err
-		if err == nil {
-			_ = c.cmd.Wait()
-		}
-	}()
-	return c, <-started
-}
-
-func (c *child) pid() int { return c.cmd.Process.Pid }
-
-// kill ends the process and waits until it is gone.
-func (c *child) kill() error {
-	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	<-c.done
-	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"time"
 )
 
 const (
@@ -20,29 +21,81 @@ const (
 	filler   = "filler"
 )
 
-// disk is an ext4 file system of its own, in an image behind a loop device. What was
+// disk is what a node has its files on, if that is a file system of its own.
+type disk interface {
+	// cutPower makes the disk what a power cut at this moment leaves of it. Nobody may use it.
+	cutPower(ctx context.Context) error
+	// fill makes further writes fail for want of space, until free.
+	fill() error
+	free() error
+	// stall makes every sync take that long, 0 ends that.
+	stall(d time.Duration) error
+	// close unmounts the disk and forgets what is on it.
+	close() error
+}
+
+// errNoStall says that a disk has no slow syncs.
+var errNoStall = errors.New("jepsen: this kind of disk cannot be slowed down")
+
+// DiskKind is a kind of disk.
+type DiskKind string
+
+// Kinds of disks.
+const (
+	// Lazy is testenv/lazyfs: in memory, loses all that was not synced, can be slow.
+	Lazy DiskKind = "lazy"
+	// Loop is ext4 in an image: a real file system, which has synced by itself what is old.
+	Loop DiskKind = "loop"
+	// Plain is a directory; power cuts are kills then.
+	Plain DiskKind = "none"
+)
+
+// DiskKinds are all kinds, the best one first.
+func DiskKinds() []DiskKind { return []DiskKind{Lazy, Loop, Plain} }
+
+// loopDisk is an ext4 file system of its own, in an image behind a loop device. What was
 // written and not synced is in the page cache above it, so a copy of the image is what
 // a power cut leaves behind.
-type disk struct {
+type loopDisk struct {
 	image, dir string
 	cuts       int
 	current    string // the image that is mounted
 }
 
-// canMount says why disks cannot be used here, nil if they can.
-func canMount(ctx context.Context, dir string) error {
-	if os.Geteuid() != 0 {
-		return errors.New("mounting a disk image needs root")
+// mountAt makes a disk for the directory dir of a cluster; nil for a plain directory.
+//
+//nolint:ireturn // one of several kinds, or none
+func (c *Config) mountAt(ctx context.Context, name string) (disk, error) {
+	dir := filepath.Join(c.Dir, name)
+	switch c.Disk {
+	case Lazy:
+		return newLazyDisk(c.Lazyfs, dir)
+	case Loop:
+		return newLoopDisk(ctx, filepath.Join(c.Dir, name+".img"), dir)
+	default:
+		return nil, os.MkdirAll(dir, 0o700)
 	}
-	d, err := newDisk(ctx, filepath.Join(dir, "probe.img"), filepath.Join(dir, "probe"))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.close(), os.RemoveAll(d.dir))
 }
 
-// newDisk makes a disk and mounts it at dir.
-func newDisk(ctx context.Context, image, dir string) (*disk, error) {
+// canMount says why disks of the kind cannot be used here, nil if they can.
+func (c *Config) canMount(ctx context.Context) error {
+	switch {
+	case c.Disk == Plain:
+		return errors.New("nodes were to have no disks of their own")
+	case c.Disk == Lazy && c.Lazyfs == "":
+		return errors.New("the program of testenv/lazyfs is missing")
+	case c.Disk == Loop && os.Geteuid() != 0:
+		return errors.New("mounting a disk image needs root")
+	}
+	d, err := c.mountAt(ctx, "probe")
+	if err != nil {
+		return fmt.Errorf("no disk of its own for each node: %w", err)
+	}
+	return errors.Join(d.close(), os.RemoveAll(filepath.Join(c.Dir, "probe")))
+}
+
+// newLoopDisk makes a disk and mounts it at dir.
+func newLoopDisk(ctx context.Context, image, dir string) (*loopDisk, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -53,7 +106,7 @@ func newDisk(ctx context.Context, image, dir string) (*disk, error) {
 	if err := errors.Join(f.Truncate(diskSize), f.Close()); err != nil {
 		return nil, err
 	}
-	d := &disk{image: image, dir: dir, current: image}
+	d := &loopDisk{image: image, dir: dir, current: image}
 	if err := command(ctx, "mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=1,lazy_journal_init=1", image); err != nil {
 		return nil, errors.Join(err, os.Remove(image))
 	}
@@ -65,12 +118,12 @@ func newDisk(ctx context.Context, image, dir string) (*disk, error) {
 
 // mount mounts the current image. Its journal is written when somebody syncs, and not
 // by the clock: what nobody synced is to be lost.
-func (d *disk) mount(ctx context.Context) error {
+func (d *loopDisk) mount(ctx context.Context) error {
 	return command(ctx, "mount", "-o", "loop,commit=300", d.current, d.dir)
 }
 
 // cutPower replaces the disk by what a power cut at this moment leaves of it. Nobody may use it.
-func (d *disk) cutPower(ctx context.Context) error {
+func (d *loopDisk) cutPower(ctx context.Context) error {
 	d.cuts++
 	next := d.image + "." + strconv.Itoa(d.cuts)
 	if err := command(ctx, "cp", "--sparse=always", "--reflink=auto", d.current, next); err != nil {
@@ -85,7 +138,7 @@ func (d *disk) cutPower(ctx context.Context) error {
 }
 
 // fill writes until the disk is full.
-func (d *disk) fill() (err error) {
+func (d *loopDisk) fill() (err error) {
 	f, err := os.Create(filepath.Join(d.dir, filler))
 	if err != nil {
 		return err
@@ -105,7 +158,7 @@ func (d *disk) fill() (err error) {
 }
 
 // free removes what fill wrote.
-func (d *disk) free() error {
+func (d *loopDisk) free() error {
 	err := os.Remove(filepath.Join(d.dir, filler))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -113,8 +166,11 @@ func (d *disk) free() error {
 	return err
 }
 
+// stall is not in the power of a loop device.
+func (d *loopDisk) stall(time.Duration) error { return errNoStall }
+
 // close unmounts the disk and removes its image.
-func (d *disk) close() error {
+func (d *loopDisk) close() error {
 	return errors.Join(syscall.Unmount(d.dir, 0), os.Remove(d.current))
 }
 

@@ -1,6 +1,7 @@
 package jepsen
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -159,6 +160,24 @@ func (h *History) unready(err error) {
 		h.Unready += "; "
 	}
 	h.Unready += err.Error()
+}
+
+// gap is the longest time within an interval in which no publish was acked.
+func (h *History) gap(begin, end Moment) Moment {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	acks := []Moment{begin, end}
+	for _, p := range h.Publishes {
+		if p.Outcome == Acked && p.Return > begin && p.Return < end {
+			acks = append(acks, p.Return)
+		}
+	}
+	slices.Sort(acks)
+	longest := Moment(0)
+	for i := 1; i < len(acks); i++ {
+		longest = max(longest, acks[i]-acks[i-1])
+	}
+	return longest
 }
 
 // counts are the publishes and acked publishes so far.

@@ -15,6 +15,12 @@ import (
 // flips is how many bits of a file are flipped, as many as Jepsen's probability gives on average.
 const flips = 2
 
+const (
+	// syncMin and syncRange are how long a slow sync takes: 2 to 31 s.
+	syncMin   = 2 * time.Second
+	syncRange = 30
+)
+
 // damaging kills a node, lets f change its files, and starts it again.
 func damaging(ctx context.Context, w *world, s Step, f func(n *Node, rng *rand.Rand) error) error {
 	n := w.node(s, 0)
@@ -108,6 +114,16 @@ func diskFull(ctx context.Context, w *world, s Step) error {
 		errs = append(errs, n.disk.free())
 	}
 	return errors.Join(append(errs, hold(ctx, time.Second), w.ready(ctx))...)
+}
+
+// slowSync is S10: the disk of the leader answers late, or not at all until the fault ends.
+func slowSync(ctx context.Context, w *world, s Step) error {
+	n := w.leader(ctx, s)
+	d := syncMin + time.Duration(s.Choice%syncRange)*time.Second
+	w.say("every sync of %s takes %v", n.ID, d)
+	err := errors.Join(n.disk.stall(d), hold(ctx, 2*s.Hold))
+	w.say("%s leads now", w.leader(ctx, s).ID)
+	return errors.Join(err, n.disk.stall(0), w.ready(ctx))
 }
 
 // pick chooses a file of a kind; empty if there is none.

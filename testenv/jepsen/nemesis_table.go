@@ -14,6 +14,8 @@ type nemesis struct {
 	common bool
 	// disk: it needs disks of its own under the nodes.
 	disk bool
+	// slow: those must be disks that can be slowed down.
+	slow bool
 	// missing says why it cannot run; empty: it can.
 	missing string
 	run     func(ctx context.Context, w *world, s Step) error
@@ -44,8 +46,8 @@ func nemeses() map[string]nemesis {
 		"snapshot":   {what: "snapshot or pointer file of one killed node damaged or removed", run: snapshot},
 		"timetravel": {what: "files of one node put back to what they were a while ago", run: timeTravel},
 		"disk-full":  {what: "the disk of the leader, or of all, filled up and freed", disk: true, run: diskFull},
+		"slow-fsync": {what: "every fsync of the leader takes seconds, or none returns", disk: true, slow: true, run: slowSync},
 		"clock":      {what: "wall clocks moved", missing: "needs a build whose clock can be set"},
-		"slow-fsync": {what: "fsync of the leader takes seconds", missing: "needs a build whose disk can be slowed down"},
 	}
 }
 

@@ -85,7 +85,7 @@ func TestParseNemeses(t *testing.T) {
 
 func TestWhatCannotRunIsSaid(t *testing.T) {
 	t.Parallel()
-	r := &Report{NotRun: map[string]string{}}
+	r := &Report{NotRun: map[string]string{}, Disk: Plain}
 	got := r.runnable([]string{"kill", "clock", "power"}, "no root")
 	if diff := cmp.Diff([]string{"kill"}, got); diff != "" {
 		t.Error(diff)
@@ -93,8 +93,12 @@ func TestWhatCannotRunIsSaid(t *testing.T) {
 	if r.NotRun["power"] != "no root" || r.NotRun["clock"] == "" || len(r.NotRun) != 2 {
 		t.Errorf("not run: %v", r.NotRun)
 	}
-	r = &Report{NotRun: map[string]string{}}
-	if got := r.runnable([]string{"power"}, ""); len(got) != 1 || len(r.NotRun) != 0 {
+	r = &Report{NotRun: map[string]string{}, Disk: Loop}
+	if got := r.runnable([]string{"power", "slow-fsync"}, ""); len(got) != 1 || r.NotRun["slow-fsync"] == "" {
+		t.Errorf("with disks that cannot be slow: %v, not run: %v", got, r.NotRun)
+	}
+	r = &Report{NotRun: map[string]string{}, Disk: Lazy}
+	if got := r.runnable([]string{"power", "slow-fsync"}, ""); len(got) != 2 || len(r.NotRun) != 0 {
 		t.Errorf("with disks: %v, not run: %v", got, r.NotRun)
 	}
 }

@@ -31,9 +31,10 @@ type Config struct {
 	Nemeses []string
 	Rate    int // publishes per second of all writers together
 	Args    []string
-	// Disks gives every node a disk of its own, if that can be.
-	Disks bool
-	Log   func(format string, args ...any)
+	// Disk is what nodes have their files on; Lazyfs is the program of testenv/lazyfs, for Lazy.
+	Disk   DiskKind
+	Lazyfs string
+	Log    func(format string, args ...any)
 }
 
 // Bounds of a Config.
@@ -56,13 +57,23 @@ func (c *Config) validate() error {
 	return err
 }
 
+// StepReport is one step that ran.
+type StepReport struct {
+	Step  string `json:"step"`
+	Begin Moment `json:"begin_ns"`
+	End   Moment `json:"end_ns"`
+	// Gap is the longest time in it without the ack of a publish.
+	Gap Moment `json:"gap_ns"`
+}
+
 // Report is what a run gives.
 type Report struct {
 	Kind    Kind     `json:"kind"`
 	Seed    uint64   `json:"seed"`
 	Nemeses []string `json:"nemeses"`
+	Disk    DiskKind `json:"disk"`
 	// Steps ran, in this order; NotRun are nemeses that could not, and why.
-	Steps  []string          `json:"steps"`
+	Steps  []StepReport      `json:"steps"`
 	NotRun map[string]string `json:"not_run,omitempty"`
 	Failed []string          `json:"failed,omitempty"` // steps that could not be carried out
 	// Seconds is how long load and faults lasted; Rate the acked publishes per second.
@@ -97,14 +108,11 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	lacking := "was told not to give each node a disk of its own"
-	if cfg.Disks {
-		lacking = ""
-		if err := canMount(ctx, cfg.Dir); err != nil {
-			lacking = fmt.Sprintf("no disk of its own for each node: %v", err)
-		}
+	lacking := ""
+	if err := cfg.canMount(ctx); err != nil {
+		lacking, cfg.Disk = err.Error(), Plain
 	}
-	cfg.Disks = lacking == ""
+	r.Disk = cfg.Disk
 	names := r.runnable(cfg.Nemeses, lacking)
 	c, err := newCluster(ctx, cfg)
 	if err != nil {
@@ -122,6 +130,9 @@ func (r *Report) runnable(names []string, lacking string) []string {
 		why := all[name].missing
 		if all[name].disk && why == "" {
 			why = lacking
+		}
+		if all[name].slow && why == "" && r.Disk != Lazy {
+			why = "needs disks of testenv/lazyfs"
 		}
 		if why != "" {
 			r.NotRun[name] = why
@@ -181,7 +192,7 @@ func (r *Report) faults(ctx context.Context, w *world, cfg Config, plan []Step) 
 		}
 		sent, acked := w.h.counts()
 		w.say("step %d: %s (%d sent, %d acked)", i+1, s, sent, acked)
-		r.Steps = append(r.Steps, s.String())
+		begin := w.h.now()
 		if err := all[s.Name].run(ctx, w, s); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -189,6 +200,8 @@ func (r *Report) faults(ctx context.Context, w *world, cfg Config, plan []Step) 
 			w.say("step %d failed: %v", i+1, err)
 			r.Failed = append(r.Failed, fmt.Sprintf("%d, %s: %v", i+1, s.Name, err))
 		}
+		end := w.h.now()
+		r.Steps = append(r.Steps, StepReport{Step: s.String(), Begin: begin, End: end, Gap: w.h.gap(begin, end)})
 		if err := w.c.Repair(); err != nil {
 			return err
 		}

@@ -63,7 +63,7 @@ type Node struct {
 	raft, serf, route          string // listened on
 	raftAdv, serfAdv, routeAdv string // the proxies before them
 	dir                        string // of its files
-	disk                       *disk  // nil: a plain directory
+	disk                       disk   // nil: a plain directory
 	child                      *process.Child
 	paused                     bool
 	generation                 int
@@ -81,14 +81,13 @@ type Cluster struct {
 	dir    string
 	bin    string
 	args   []string // further flags of every process
-	disks  bool     // a disk of its own for each node
 	ports  testenv.Ports
 	flavor flavor
 }
 
 // newCluster prepares a cluster; Start starts its processes.
 func newCluster(ctx context.Context, cfg Config) (*Cluster, error) {
-	c := &Cluster{Kind: cfg.Kind, Net: netcut.New(), dir: cfg.Dir, bin: cfg.Bin, args: cfg.Args, disks: cfg.Disks}
+	c := &Cluster{Kind: cfg.Kind, Net: netcut.New(), dir: cfg.Dir, bin: cfg.Bin, args: cfg.Args}
 	switch cfg.Kind {
 	case Holdfast:
 		c.flavor = &holdfast{}
@@ -101,14 +100,14 @@ func newCluster(ctx context.Context, cfg Config) (*Cluster, error) {
 		n := &Node{Slot: fmt.Sprintf("n%d", i+1)}
 		n.ID = n.Slot
 		c.Nodes = append(c.Nodes, n)
-		if err := c.prepare(ctx, n); err != nil {
+		if err := c.prepare(ctx, n, &cfg); err != nil {
 			return c, errors.Join(err, c.Close())
 		}
 	}
 	return c, nil
 }
 
-func (c *Cluster) prepare(ctx context.Context, n *Node) error {
+func (c *Cluster) prepare(ctx context.Context, n *Node, cfg *Config) error {
 	for _, p := range []*string{&n.Client, &n.Admin} {
 		var err error
 		if *p, err = c.ports.Address(); err != nil {
@@ -119,11 +118,10 @@ func (c *Cluster) prepare(ctx context.Context, n *Node) error {
 		return err
 	}
 	n.dir = filepath.Join(c.dir, n.Slot)
-	if err := os.MkdirAll(n.dir, 0o700); err != nil || !c.disks {
-		return err
+	d, err := cfg.mountAt(ctx, n.Slot)
+	if err == nil && d != nil {
+		n.disk = d
 	}
-	var err error
-	n.disk, err = newDisk(ctx, filepath.Join(c.dir, n.Slot+".img"), n.dir)
 	return err
 }
 
@@ -351,6 +349,9 @@ func (c *Cluster) wipe(n *Node) error { return os.RemoveAll(n.data()) }
 func (c *Cluster) Close() error {
 	var errs []error
 	for _, n := range c.Nodes {
+		if n.disk != nil {
+			errs = append(errs, n.disk.free()) // a sync that hangs cannot be killed
+		}
 		errs = append(errs, c.Kill(n))
 		if n.disk != nil {
 			errs = append(errs, n.disk.close())

@@ -81,6 +81,9 @@ func (c *Child) Kill() error {
 	return nil
 }
 
+// Log is the file that what the process writes goes to.
+func (c *Child) Log() string { return c.log }
+
 // Tail returns the end of what the process wrote, at most n bytes.
 func (c *Child) Tail(n int) string {
 	text, err := os.ReadFile(c.log)

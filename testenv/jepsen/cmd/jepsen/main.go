@@ -29,7 +29,7 @@ type cli struct {
 	Minutes float64  `default:"3" env:"MINUTES" help:"How long load and faults last."`
 	Nemesis string   `default:"" help:"Faults, comma-separated; empty: the common ones; all; none; help lists them."`
 	Rate    int      `default:"300" help:"Publishes per second of all writers together."`
-	Disks   bool     `default:"true" negatable:"" help:"A disk of its own for each node, where that can be (root)."`
+	Disk    string   `default:"lazy" help:"Disk of each node: lazy (testenv/lazyfs), loop (ext4 in an image, root) or none."`
 
 	JSON   string   `name:"json" placeholder:"FILE" help:"Write the reports there."`
 	Update string   `placeholder:"FILE" help:"Replace the table between the markers of this document."`
@@ -109,21 +109,9 @@ func (c *cli) one(ctx context.Context, out io.Writer, kind jepsen.Kind, names []
 	say(out, "%s, seed %d, %.1f minutes: %s", kind, c.Seed, c.Minutes, strings.Join(names, ","))
 	cfg := jepsen.Config{
 		Kind: kind, Dir: dir, Seed: c.Seed, Length: time.Duration(c.Minutes * float64(time.Minute)), Nemeses: names,
-		Rate: c.Rate, Disks: c.Disks, Log: func(format string, args ...any) { say(out, format, args...) },
+		Rate: c.Rate, Disk: jepsen.DiskKind(c.Disk), Log: func(format string, args ...any) { say(out, format, args...) },
 	}
-	if kind == jepsen.Holdfast {
-		cfg.Args = c.Arg
-		cfg.Bin, err = process.Build(ctx, c.Root, dir, c.Tags...)
-	} else {
-		cfg.Bin = filepath.Join(dir, "natsserver")
-		build := exec.CommandContext(ctx, "go", "build", "-o", cfg.Bin, "./testenv/bench/natsserver")
-		build.Dir = c.Root
-		var text []byte
-		if text, err = build.CombinedOutput(); err != nil {
-			err = fmt.Errorf("%w: %s", err, text)
-		}
-	}
-	if err != nil {
+	if err := c.build(ctx, &cfg); err != nil {
 		return nil, err
 	}
 	r, err := jepsen.Run(ctx, cfg)
@@ -131,6 +119,31 @@ func (c *cli) one(ctx context.Context, out io.Writer, kind jepsen.Kind, names []
 		err = os.RemoveAll(dir)
 	}
 	return r, err
+}
+
+// build makes the programs of a run.
+func (c *cli) build(ctx context.Context, cfg *jepsen.Config) (err error) {
+	compile := func(module, pkg string) (string, error) {
+		file := filepath.Join(cfg.Dir, filepath.Base(pkg))
+		cmd := exec.CommandContext(ctx, "go", "build", "-o", file, ".")
+		cmd.Dir = filepath.Join(c.Root, module, pkg)
+		if text, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("building %s: %w: %s", pkg, err, text)
+		}
+		return file, nil
+	}
+	if cfg.Disk == jepsen.Lazy {
+		if cfg.Lazyfs, err = compile("testenv", "lazyfs"); err != nil {
+			return err
+		}
+	}
+	if cfg.Kind != jepsen.Holdfast {
+		cfg.Bin, err = compile("testenv/bench", "natsserver")
+		return err
+	}
+	cfg.Args = c.Arg
+	cfg.Bin, err = process.Build(ctx, c.Root, cfg.Dir, c.Tags...)
+	return err
 }
 
 // write prints the comparison, if there is one, and writes what was asked for.
