@@ -16,6 +16,8 @@ COUNT    ?= 10
 SEEDS    ?= 20
 KILLS    ?= 20
 ALL      ?= 10
+SEED     ?= 1
+MINUTES  ?= 3
 BENCH    ?= .
 OLD      ?= bin/bench-old.txt
 NEW      ?= bin/bench.txt
@@ -33,7 +35,7 @@ unbuilt = @echo "make $@: not built yet: $(1)" >&2; exit 2
 need = @test -d $(1) || { echo "make $@: not built yet: $(1) does not exist" >&2; exit 2; }
 
 .PHONY: help run cluster demo test race lint fmt vet arch ci fuzz bench benchcmp bench-compare bench-smoke \
-	conformance differential chaos chaos-power crash sim planted jepsen-compare security console-test vuln clean
+	conformance differential chaos kills chaos-power crash sim planted jepsen-compare security console-test vuln clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' Makefile
@@ -106,8 +108,8 @@ conformance: ## nats.go's suites against Holdfast, by testenv/conformance/expect
 differential: ## the same calls to Holdfast and to JetStream, answers compared (SEEDS=20, ARGS="-first 7 -v")
 	go run ./testenv/differential/cmd/differential -seeds $(SEEDS) $(ARGS)
 
-jepsen-compare: ## the Jepsen workload on Holdfast and on JetStream
-	$(call unbuilt,the Jepsen workload)
+jepsen-compare: ## the same faults to Holdfast, JetStream and JetStream with sync_interval always; a table (SEED= MINUTES=)
+	go run ./testenv/jepsen/cmd/jepsen --system holdfast,default,always --seed $(SEED) --minutes $(MINUTES) $(ARGS)
 
 security: ## what a stranger on the network can and cannot do
 	$(call unbuilt,the security tests)
