@@ -54,6 +54,10 @@ func (c *consumer) advise(e *engine, act *deliver.Action) {
 			Event: srv.event(jsapi.MetricConsumerAck), Stream: s, Consumer: n,
 			ConsumerSeq: act.ConsumerSeq, StreamSeq: act.Seq, Delay: act.Elapsed, Deliveries: act.Delivered,
 		})
+	case deliver.ActResumed:
+		if until := c.cfg.PauseUntil; until != nil {
+			c.advisePause(*until, false)
+		}
 	default:
 	}
 }

@@ -123,30 +123,30 @@ func (e *engine) streamInfo(st *stream, ac *api.Call) {
 
 // streamNames answers STREAM.NAMES from the directory.
 func (s *Server) streamNames(ac *api.Call, c *call) {
-	rows, req, ok := s.listed(ac, c)
+	rows, page, ok := s.listed(ac, c, jsapi.NamesLimit)
 	if !ok {
 		return
 	}
-	page, from, to := jsapi.Page(len(rows), req.Offset, jsapi.NamesLimit)
 	var names []string
-	for _, r := range rows[from:to] {
+	for _, r := range rows {
 		names = append(names, r.Name)
 	}
 	ac.Answer(jsapi.StreamNamesResponse{Response: jsapi.NewResponse(ac.Req.Verb), Paged: page, Streams: names})
 }
 
-// listed returns the live streams of an account that a list request selects.
-func (s *Server) listed(ac *api.Call, c *call) ([]record.StreamRow, *jsapi.StreamListRequest, bool) {
+// listed returns a page of the live streams of an account that a list request selects.
+func (s *Server) listed(ac *api.Call, c *call, limit int) ([]record.StreamRow, jsapi.Paged, bool) {
 	req := new(jsapi.StreamListRequest)
 	if bad := jsapi.DecodeOptional(ac.Body, req); bad != nil {
 		ac.Error(bad)
-		return nil, nil, false
+		return nil, jsapi.Paged{}, false
 	}
-	rows := s.dir.rows(c.acct.Name, func(r *record.StreamRow) bool {
+	rows, total := s.dir.page(c.acct.Name, func(r *record.StreamRow) bool {
 		return r.Phase == record.StreamLive && (req.Subject == "" ||
 			slices.ContainsFunc(r.Subjects, func(have string) bool { return jsapi.SubjectsOverlap(have, req.Subject) }))
-	})
-	return rows, req, true
+	}, max(req.Offset, 0), limit)
+	page, _, _ := jsapi.Page(total, req.Offset, limit)
+	return rows, page, true
 }
 
 // caughtUp waits until this replica shows what each group of the rows has applied.
@@ -169,12 +169,10 @@ func (s *Server) caughtUp(ctx context.Context, rows []record.StreamRow) error {
 
 // streamList answers STREAM.LIST from this node's replicas.
 func (s *Server) streamList(ctx context.Context, c *call, ac *api.Call) {
-	rows, req, ok := s.listed(ac, c)
+	rows, page, ok := s.listed(ac, c, jsapi.ListLimit)
 	if !ok {
 		return
 	}
-	page, from, to := jsapi.Page(len(rows), req.Offset, jsapi.ListLimit)
-	rows = rows[from:to]
 	if err := s.caughtUp(ctx, rows); err != nil {
 		ac.Error(jsapi.NewError(jsapi.CodeClusterNotAvail))
 		return

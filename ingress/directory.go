@@ -1,16 +1,13 @@
 package ingress
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
-	"github.com/holdfast-mq/holdfast/ingress/jsapi"
 	"github.com/holdfast-mq/holdfast/storage/record"
 )
 
@@ -33,7 +30,8 @@ func accountKey(account string) string { return accountPrefix + account }
 // in memory: the journals tell what changed since, so that a change costs what it
 // changes and not a scan of all streams. Safe for concurrent use.
 type directory struct {
-	meta Meta
+	meta  Meta
+	edits editQueue
 
 	mu struct {
 		sync.Mutex
@@ -50,7 +48,8 @@ type accountRows struct {
 	version  uint64 // of the account's row
 	count    uint64 // of the changes known, see journal
 	rows     map[string]cachedRow
-	names    []string // sorted
+	names    []string // sorted; some may be gone
+	fresh    []string // names since the last look at names
 	subjects subjectTree[string]
 }
 
@@ -107,8 +106,8 @@ type journal struct {
 
 // Bounds of a journal: who has missed more reads all rows of the account.
 const (
-	journalNames = 128
-	journalBytes = 4 << 10
+	journalNames = 1024
+	journalBytes = 8 << 10
 )
 
 func readJournal(m record.MetaRow) journal {
@@ -119,9 +118,9 @@ func readJournal(m record.MetaRow) journal {
 	return j
 }
 
-// with returns the journal after one more change.
-func (j journal) with(name string) journal {
-	out := journal{Count: j.Count + 1, Names: append(slices.Clone(j.Names), name)}
+// with returns the journal after more changes.
+func (j journal) with(names ...string) journal {
+	out := journal{Count: j.Count + uint64(len(names)), Names: slices.Concat(j.Names, names)}
 	size := 0
 	for i, n := range slices.Backward(out.Names) {
 		if size += len(n) + len(`"",`); size > journalBytes || len(out.Names)-i > journalNames {
@@ -194,14 +193,10 @@ func (d *directory) note(key nameKey, a *accountRows, m record.MetaRow, ok bool)
 	if had == ok && old.version == m.Version {
 		return
 	}
-	at, _ := slices.BinarySearch(a.names, key.name)
 	if had {
 		a.subjects.remove(key.name, old.row.Subjects)
 		d.mu.groups[old.row.Group]--
 		delete(a.rows, key.name)
-		if !ok {
-			a.names = slices.Delete(a.names, at, at+1)
-		}
 	}
 	if ok {
 		row := decodeRow(m)
@@ -209,7 +204,7 @@ func (d *directory) note(key nameKey, a *accountRows, m record.MetaRow, ok bool)
 		a.subjects.add(key.name, row.Subjects)
 		d.mu.groups[row.Group]++
 		if !had {
-			a.names = slices.Insert(a.names, at, key.name)
+			a.fresh = append(a.fresh, key.name)
 		}
 	}
 	d.mu.changes = append(d.mu.changes, key)
@@ -255,13 +250,51 @@ func (d *directory) rows(account string, keep func(*record.StreamRow) bool) []re
 		if account != "" && name != account {
 			continue
 		}
-		for _, stream := range a.names {
+		for _, stream := range a.sorted() {
 			if r := a.rows[stream]; keep(&r.row) {
 				out = append(out, r.row)
 			}
 		}
 	}
 	return out
+}
+
+// sorted returns the names of the streams, in order. What came since the last call is
+// sorted in now: to keep the order with each change would cost the number of streams.
+func (a *accountRows) sorted() []string {
+	if len(a.fresh) > 0 || len(a.names) != len(a.rows) {
+		a.names = append(a.names, a.fresh...)
+		a.fresh = nil
+		slices.Sort(a.names)
+		a.names = slices.Compact(a.names)
+		a.names = slices.DeleteFunc(a.names, func(name string) bool { _, there := a.rows[name]; return !there })
+	}
+	return a.names
+}
+
+// page returns the rows of an account for which keep says so, by name, from an offset on
+// and at most limit, and how many there are.
+func (d *directory) page(account string, keep func(*record.StreamRow) bool, offset, limit int) ([]record.StreamRow, int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.refresh()
+	a := d.mu.accounts[account]
+	if a == nil {
+		return nil, 0
+	}
+	var out []record.StreamRow
+	total := 0
+	for _, stream := range a.sorted() {
+		r := a.rows[stream]
+		if !keep(&r.row) {
+			continue
+		}
+		if total >= offset && len(out) < limit {
+			out = append(out, r.row)
+		}
+		total++
+	}
+	return out, total
 }
 
 // emptiest returns the group from 1 to n with the fewest streams.
@@ -293,72 +326,4 @@ func (d *directory) overlap(account, except string, subjects []string) string {
 		}
 	}
 	return ""
-}
-
-// reserve creates a row in phase creating, giving it an id. It returns
-// errNameTaken, or 10065 when subjects overlap another stream's.
-func (d *directory) reserve(ctx context.Context, row record.StreamRow) error {
-	for {
-		lock, _ := d.meta.Get(accountKey(row.Account))
-		ids, _ := d.meta.Get(idKey)
-		if _, v := d.row(row.Account, row.Name); v != 0 {
-			return errNameTaken
-		}
-		if d.overlap(row.Account, row.Name, row.Subjects) != "" {
-			return jsapi.NewError(jsapi.CodeStreamSubjectOverlap)
-		}
-		last := uint64(0)
-		if len(ids.Value) > 0 {
-			n, err := strconv.ParseUint(string(ids.Value), 10, 32)
-			if err != nil {
-				return fmt.Errorf("row %s: %w", idKey, err)
-			}
-			last = n
-		}
-		row.ID, row.Phase = record.StreamID(last+1), record.StreamCreating
-		err := d.meta.Write(ctx, []record.MetaCond{
-			{Key: accountKey(row.Account), Version: lock.Version},
-			{Key: idKey, Version: ids.Version},
-			{Key: streamKey(row.Account, row.Name)},
-		}, []record.MetaWrite{
-			{Key: accountKey(row.Account), Value: encodeJSON(readJournal(lock).with(row.Name))},
-			{Key: idKey, Value: strconv.AppendUint(nil, last+1, 10)},
-			{Key: streamKey(row.Account, row.Name), Value: encodeJSON(&row)},
-		})
-		if !errors.Is(err, record.ErrConflict) {
-			return err
-		}
-	}
-}
-
-// change rewrites the row of a stream, as long as it is the row of this id. A nil
-// result of f removes it; an error of f ends the change.
-func (d *directory) change(
-	ctx context.Context, row record.StreamRow, f func(*record.StreamRow) (*record.StreamRow, error),
-) error {
-	key := streamKey(row.Account, row.Name)
-	for {
-		lock, _ := d.meta.Get(accountKey(row.Account))
-		now, version := d.row(row.Account, row.Name)
-		if version == 0 || now.ID != row.ID {
-			return fmt.Errorf("stream %s: %w", row.Name, record.ErrNotFound)
-		}
-		next, err := f(&now)
-		if err != nil {
-			return err
-		}
-		w := record.MetaWrite{Key: key}
-		if next != nil {
-			w.Value = encodeJSON(next)
-		}
-		err = d.meta.Write(ctx, []record.MetaCond{
-			{Key: accountKey(row.Account), Version: lock.Version},
-			{Key: key, Version: version},
-		}, []record.MetaWrite{
-			{Key: accountKey(row.Account), Value: encodeJSON(readJournal(lock).with(row.Name))}, w,
-		})
-		if !errors.Is(err, record.ErrConflict) {
-			return err
-		}
-	}
 }

@@ -2,11 +2,14 @@ package ingress
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -130,9 +133,9 @@ func TestJournalIsBounded(t *testing.T) {
 	t.Parallel()
 	var j journal
 	for i := range 1000 {
-		j = j.with(fmt.Sprint(i))
+		j = j.with(fmt.Sprint(2*i), fmt.Sprint(2*i+1))
 	}
-	if j.Count != 1000 || len(j.Names) != journalNames || j.Names[journalNames-1] != "999" {
+	if j.Count != 2000 || len(j.Names) != journalNames || j.Names[journalNames-1] != "1999" {
 		t.Fatalf("count %d, %d names, last %q", j.Count, len(j.Names), j.Names[len(j.Names)-1])
 	}
 	long := strings.Repeat("n", 255)
@@ -144,6 +147,203 @@ func TestJournalIsBounded(t *testing.T) {
 	}
 	if j := (journal{}).with(strings.Repeat("n", 2*journalBytes)); j.Count != 1 || len(j.Names) != 0 {
 		t.Fatalf("a name that does not fit: %d names of %d", len(j.Names), j.Count)
+	}
+}
+
+// TestManyReservationsAtOnce: they are written together, each is judged, and no id is
+// given twice.
+func TestManyReservationsAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, manyReservations)
+}
+
+func manyReservations(t *testing.T) {
+	fake := newFakeMeta()
+	a, b := newDirectory(metaView{fake, "n1"}), newDirectory(metaView{fake, "n2"}) // two nodes that write
+	writes := 0
+	gate := make(chan struct{})
+	fake.fail = func([]record.MetaWrite) error { writes++; return nil }
+	fake.gate = gate
+	const each = 200
+	errs := make([]error, 3*each)
+	var wg sync.WaitGroup
+	for i := range each {
+		for k, d := range []*directory{a, b, a} { // the third one of each name, or of its subject
+			wg.Go(func() {
+				row := record.StreamRow{Account: "A", Name: fmt.Sprint("s", k, ".", i), Subjects: []string{fmt.Sprint(k, ".", i)}, Group: 1}
+				if k == 2 && i%2 == 0 {
+					row.Name = fmt.Sprint("s0.", i)
+				} else if k == 2 {
+					row.Subjects = []string{fmt.Sprint("*.", i)}
+				}
+				errs[3*i+k] = d.reserve(t.Context(), row)
+			})
+		}
+	}
+	synctest.Wait()
+	close(gate)
+	wg.Wait()
+	made, ids := 0, map[record.StreamID]bool{}
+	for _, r := range newDirectory(metaView{fake, "n3"}).rows("A", func(*record.StreamRow) bool { return true }) {
+		made++
+		if ids[r.ID] || r.ID == 0 {
+			t.Errorf("id %d of %s", r.ID, r.Name)
+		}
+		ids[r.ID] = true
+	}
+	good := 0
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			good++
+		case errors.Is(err, errNameTaken), strings.Contains(err.Error(), "10065"):
+		default:
+			t.Errorf("reservation %d: %v", i, err)
+		}
+	}
+	if good != made || made < 2*each-each/2 || made > 2*each {
+		t.Errorf("%d rows, %d successes", made, good)
+	}
+	if writes > made/4 {
+		t.Errorf("%d writes for %d rows: they are not written together", writes, made)
+	}
+}
+
+// TestEditsThatEndEarly: one whose time is over takes nobody along, whether it waits or
+// has to write.
+func TestEditsThatEndEarly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, editsThatEndEarly)
+}
+
+func editsThatEndEarly(t *testing.T) {
+	fake := newFakeMeta()
+	d := newDirectory(metaView{fake, "n1"})
+	gate := make(chan struct{})
+	fake.gate = gate
+	var wg sync.WaitGroup
+	errs := make([]error, 20)
+	var cancels []context.CancelFunc
+	for i := range errs {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancels = append(cancels, cancel)
+		wg.Go(func() {
+			row := record.StreamRow{Account: fmt.Sprint("A", i%3), Name: fmt.Sprint("s", i), Group: 1}
+			errs[i] = d.reserve(ctx, row)
+		})
+	}
+	synctest.Wait()
+	for i := 0; i < len(errs); i += 2 {
+		cancels[i]()
+	}
+	synctest.Wait()
+	close(gate)
+	wg.Wait()
+	for i, err := range errs {
+		cancels[i]()
+		if _, v := d.row(fmt.Sprint("A", i%3), fmt.Sprint("s", i)); (v != 0) != (err == nil) && !errors.Is(err, context.Canceled) {
+			t.Errorf("edit %d: %v, version %d", i, err, v)
+		}
+		if i%2 == 1 && err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("edit %d: %v", i, err)
+		}
+	}
+	fake.gate = nil
+	if err := d.reserve(t.Context(), record.StreamRow{Account: "A0", Name: "last", Group: 1}); err != nil {
+		t.Errorf("after all: %v", err)
+	}
+}
+
+// TestEditsGoTogether: by account, each name once and in order, those that look around alone.
+func TestEditsGoTogether(t *testing.T) {
+	t.Parallel()
+	queue := func(text string) (out []*edit) {
+		for word := range strings.FieldsSeq(text) {
+			alone := strings.HasSuffix(word, "!")
+			account, name, _ := strings.Cut(strings.TrimSuffix(word, "!"), "/")
+			out = append(out, &edit{row: record.StreamRow{Account: account, Name: name}, alone: alone})
+		}
+		return out
+	}
+	show := func(edits []*edit) string {
+		var out []string
+		for _, e := range edits {
+			out = append(out, e.row.Account+"/"+e.row.Name)
+		}
+		return strings.Join(out, " ")
+	}
+	for _, tc := range [][3]string{
+		{"A/a B/b A/c", "A/a A/c", "B/b"},
+		{"A/a A/a A/b A/a", "A/a A/b", "A/a A/a"},
+		{"A/a! A/b", "A/a", "A/b"},
+		{"A/a A/b! A/b A/c", "A/a A/c", "A/b A/b"},
+	} {
+		batch, rest := together(queue(tc[0]))
+		if show(batch) != tc[1] || show(rest) != tc[2] {
+			t.Errorf("%s: together %s, later %s; want %s and %s", tc[0], show(batch), show(rest), tc[1], tc[2])
+		}
+	}
+	batch, rest := together(queue(strings.Repeat("A/a ", 1)))
+	if len(batch) != 1 || len(rest) != 0 {
+		t.Error("one alone")
+	}
+	many := make([]*edit, 2*maxEdits)
+	for i := range many {
+		many[i] = &edit{row: record.StreamRow{Account: "A", Name: fmt.Sprint(i)}}
+	}
+	if batch, _ := together(many); len(batch) != maxEdits {
+		t.Errorf("%d together, at most %d", len(batch), maxEdits)
+	}
+	for i := range many {
+		many[i].row.Name = fmt.Sprint(i, strings.Repeat("n", maxEditNames/2))
+	}
+	if batch, _ := together(many); len(batch) != 1 {
+		t.Errorf("%d with long names", len(batch))
+	}
+}
+
+// TestPages: in order of name whatever the order of creation, after removals too.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	d := newDirectory(metaView{newFakeMeta(), "n1"})
+	all := func(*record.StreamRow) bool { return true }
+	for _, name := range []string{"d", "b", "e", "a", "c"} {
+		if err := d.reserve(t.Context(), record.StreamRow{Account: "A", Name: name, Group: 1}); err != nil {
+			t.Fatal(err)
+		}
+		d.page("A", all, 0, 1)
+	}
+	names := func(offset, limit int) string {
+		rows, total := d.page("A", all, offset, limit)
+		out := fmt.Sprint(total)
+		for _, r := range rows {
+			out += " " + r.Name
+		}
+		return out
+	}
+	for _, tc := range []struct {
+		offset, limit int
+		want          string
+	}{{0, 2, "5 a b"}, {2, 2, "5 c d"}, {4, 2, "5 e"}, {5, 2, "5"}, {9, 2, "5"}} {
+		if got := names(tc.offset, tc.limit); got != tc.want {
+			t.Errorf("from %d: %q, want %q", tc.offset, got, tc.want)
+		}
+	}
+	row, _ := d.row("A", "c")
+	if err := d.change(t.Context(), row, func(*record.StreamRow) (*record.StreamRow, error) { return nil, nil }); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(1, 2); got != "4 b d" {
+		t.Errorf("after a removal: %q", got)
+	}
+	if err := d.reserve(t.Context(), record.StreamRow{Account: "A", Name: "c", Group: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(0, 9); got != "5 a b c d e" {
+		t.Errorf("made again: %q", got)
+	}
+	if rows, total := d.page("none", all, 0, 9); len(rows) != 0 || total != 0 {
+		t.Errorf("of no account: %v, %d", rows, total)
 	}
 }
 

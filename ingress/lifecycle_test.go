@@ -66,8 +66,10 @@ func TestCreateGoesOnUnderTheNextLeader(t *testing.T) {
 		"subscribed, not live": func(n *node) {
 			n.w.meta.set(func() {
 				n.w.meta.fail = func(w []record.MetaWrite) error {
-					if strings.Contains(string(w[len(w)-1].Value), `"live"`) {
-						return errors.New("no leader")
+					for i := range w {
+						if strings.Contains(string(w[i].Value), `"live"`) {
+							return errors.New("no leader")
+						}
 					}
 					return nil
 				}

@@ -67,7 +67,7 @@ func (s *Server) reserveUpdate(
 	}
 	for {
 		changed := s.meta.Changed()
-		err := s.dir.change(ctx, row, reserve)
+		err := s.dir.changeAlone(ctx, row, reserve)
 		var je *jsapi.Error
 		switch {
 		case err == nil:

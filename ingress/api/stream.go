@@ -68,8 +68,8 @@ func unsupported(cfg *jsapi.StreamConfig) *jsapi.Error {
 		{len(cfg.Sources) > 0, "sources"},
 		{cfg.SubjectTransform != nil, "subject_transform"},
 		{cfg.RePublish != nil, "republish"},
+		{cfg.DeleteMarkerTTL > 0, "subject_delete_marker_ttl"}, // which turns allow_msg_ttl on
 		{cfg.AllowMsgTTL, "allow_msg_ttl"},
-		{cfg.DeleteMarkerTTL > 0, "subject_delete_marker_ttl"},
 		{cfg.AllowMsgCounter, "allow_msg_counter"},
 		{cfg.AllowAtomic, "allow_atomic"},
 		{cfg.AllowSchedules, "allow_msg_schedules"},

@@ -18,9 +18,11 @@ func (c *Consumer) Ack(out []Action, tok *jsapi.AckReply, payload []byte, reply 
 	c.used(now)
 	switch a := jsapi.ParseAck(payload); a.Kind {
 	case jsapi.AckAck:
+		out = c.measure(out, tok, now)
 		out, _ = c.acked(out, tok, reply, now)
 		c.late(tok)
 	case jsapi.AckNext:
+		out = c.measure(out, tok, now)
 		out, _ = c.acked(out, tok, "", now)
 		c.late(tok)
 		q, err := jsapi.ParseNextRequest(a.Next)
@@ -81,12 +83,6 @@ func (c *Consumer) acked(out []Action, tok *jsapi.AckReply, reply string, now in
 	case c.replaced(s, tok):
 		return refused(out, reply), false
 	default:
-		if c.sample() {
-			out = append(out, Action{
-				Kind: ActSampled, Seq: seq, ConsumerSeq: s.last,
-				Delivered: uint64(s.count), Elapsed: now - s.delivered,
-			})
-		}
 		out = c.done(out, i, now)
 	}
 	return c.reply(out, reply, now), true
@@ -323,6 +319,21 @@ func (c *Consumer) unexhaust(seq uint64) {
 	c.rare.exhausted = slices.Delete(c.rare.exhausted, at, at+1)
 	c.state.Redelivered -= min(c.state.Redelivered, 1)
 	c.erase(seq)
+}
+
+// measure reports some of the acks that are about to settle a message; a term is none.
+func (c *Consumer) measure(out []Action, tok *jsapi.AckReply, now int64) []Action {
+	if c.cfg.SampleFreq == 0 || c.cfg.Ack != jsapi.AckExplicit || tok.StreamSeq >= c.state.Next {
+		return out
+	}
+	_, s := c.find(tok.StreamSeq)
+	if s == nil || c.replaced(s, tok) || !c.sample() {
+		return out
+	}
+	return append(out, Action{
+		Kind: ActSampled, Seq: tok.StreamSeq, ConsumerSeq: s.last,
+		Delivered: uint64(s.count), Elapsed: now - s.delivered,
+	})
 }
 
 // sample picks SampleFreq of every hundred acks.

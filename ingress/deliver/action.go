@@ -28,6 +28,8 @@ const (
 	ActTerminated
 	// ActSampled reports an ack that came Elapsed nanoseconds after the delivery.
 	ActSampled
+	// ActResumed is the advisory that a pause is over.
+	ActResumed
 	// ActExpire: nobody used the consumer for its inactive threshold; it should be deleted.
 	ActExpire
 )

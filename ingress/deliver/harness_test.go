@@ -166,6 +166,8 @@ func format(c *Consumer, a *Action) string {
 	case ActSampled:
 		return fmt.Sprintf("advise ack seq=%d cseq=%d deliveries=%d after=%dms",
 			a.Seq, a.ConsumerSeq, a.Delivered, a.Elapsed/1e6)
+	case ActResumed:
+		return "advise resumed"
 	case ActExpire:
 		return "expire"
 	}

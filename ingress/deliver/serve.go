@@ -267,6 +267,7 @@ func (c *Consumer) Tick(out []Action, now int64) []Action {
 	if c.pauseDue <= now {
 		c.pauseDue = Never
 		c.ready = true
+		out = append(out, Action{Kind: ActResumed})
 	}
 	out = c.overdue(out, now)
 	return c.inactive(out, now)
