@@ -29,11 +29,14 @@
 // # What is checked before Raft starts
 //
 //  1. The state reaches the snapshot that the pointer file names.
+//
 //  2. The log reaches the last entry applied, unless an installed snapshot covers
 //     it: an entry is in the log, fsynced, before it is applied.
+//
 //  3. The log reaches the snapshot and agrees with its term. After an install it
 //     may not: the log is dropped then, as the install would have done next. After
 //     a snapshot taken here, it is damage: entries stay in the log behind those.
+//
 //  4. The entry applied last is in the log with the same term, and the current
 //     term is not below that of the last entry.
 //

@@ -116,14 +116,13 @@ func (n *Node) adminHandler(a *admin, token string) http.Handler {
 	}
 	get("/raft", func() any { return n.raftStatus() })
 	get("/members", func() any { return n.memberStatus() })
-	health := func(path string, f func() []string) {
-		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
-			answerHealth(w, f())
-		})
-	}
-	health("/healthz", n.unhealthy)
-	health("/readyz", n.readiness)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answerHealth(w, n.Health()) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		why := n.readiness()
+		answerHealth(w, Health{OK: len(why) == 0, Reasons: why})
+	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(n.metrics(), promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /hash", n.onHash)
 	mux.HandleFunc("POST /transfer", n.onTransfer)
 	mux.HandleFunc("POST /remove", n.onRemove)
 	mux.HandleFunc("POST /leave", func(w http.ResponseWriter, r *http.Request) { n.onLeave(w, r, a) })
@@ -169,16 +168,18 @@ type Problem struct {
 // Health is the body of /healthz and /readyz.
 type Health struct {
 	OK bool `json:"ok"`
+	// Status is "ok", "degraded" (something here is out of service, the rest goes on) or "failed".
+	Status string `json:"status,omitempty"`
 	// Reasons say why not.
 	Reasons []string `json:"reasons,omitempty"`
 }
 
-func answerHealth(w http.ResponseWriter, reasons []string) {
+func answerHealth(w http.ResponseWriter, h Health) {
 	status := http.StatusOK
-	if len(reasons) > 0 {
+	if !h.OK {
 		status = http.StatusServiceUnavailable
 	}
-	answer(w, status, Health{OK: len(reasons) == 0, Reasons: reasons})
+	answer(w, status, h)
 }
 
 func (n *Node) raftStatus() []replication.Status {
@@ -189,21 +190,40 @@ func (n *Node) raftStatus() []replication.Status {
 	return out
 }
 
-// unhealthy says what is broken here, as opposed to what is not there yet.
-func (n *Node) unhealthy() []string {
-	var why []string
-	if err := n.host.Failed(); err != nil {
-		why = append(why, err.Error())
+// Health says what is broken here, as opposed to what is not there yet.
+func (n *Node) Health() Health {
+	h := Health{Status: "ok"}
+	degraded := func(reason string) {
+		h.Status, h.Reasons = "degraded", append(h.Reasons, reason)
 	}
 	if s := n.disk.Status(); s.Refusing {
-		why = append(why, s.Reason)
+		degraded(s.Reason)
 	}
 	for _, g := range n.host.Groups() {
-		if st := g.Status(); st.Role == replication.RoleStopped {
-			why = append(why, fmt.Sprintf("group %d is stopped", st.Group))
+		switch st := g.Status(); {
+		case st.Damage != nil:
+			degraded(describe(st.Damage))
+		case st.Role == replication.RoleStopped:
+			degraded(fmt.Sprintf("group %d is stopped", st.Group))
 		}
 	}
-	return why
+	if err := n.host.Failed(); err != nil {
+		h.Status, h.Reasons = "failed", append(h.Reasons, err.Error())
+	}
+	h.OK = len(h.Reasons) == 0
+	return h
+}
+
+// describe says what is wrong with a replica, which file it is, and what happens next.
+func describe(d *replication.Damage) string {
+	text := fmt.Sprintf("group %d is damaged on this node, file %s: %s", d.Group, d.File, d.Reason)
+	if d.Aside != "" {
+		text += "; the damaged files are kept in " + d.Aside + ", a new replica is being filled"
+	}
+	if d.Waits != "" {
+		text += "; " + d.Waits
+	}
+	return text
 }
 
 func (n *Node) onTransfer(w http.ResponseWriter, r *http.Request) {

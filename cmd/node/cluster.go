@@ -72,6 +72,20 @@ func (n *Node) peers() []discovery.Member {
 	return nil
 }
 
+// known are the ids of the nodes that gossip or the configuration names.
+func (n *Node) known() []string {
+	var out []string
+	for _, m := range n.peers() {
+		if m.Status == discovery.Alive {
+			out = append(out, m.NodeID)
+		}
+	}
+	for id := range n.fixed {
+		out = append(out, id)
+	}
+	return out
+}
+
 // resolve finds the Raft address of a node that the registry does not know (yet).
 func (n *Node) resolve(id string) (string, bool) {
 	for _, m := range n.peers() {
@@ -202,21 +216,25 @@ func (n *Node) leaving(id string) (record.MetaRow, bool) {
 	return row, ok && (len(row.Value) == 0 || string(row.Value) == n.replica(id, replication.Metadata))
 }
 
-// replica returns the replica that a node has now in a group, "" if nobody knows.
+// replica returns the replica that a node has now in a group, "" if nobody knows. The
+// registry knows those that replaced damaged ones; gossip knows of a data directory that
+// is a new one as a whole.
 func (n *Node) replica(id string, group uint32) string {
 	if id == n.cfg.NodeID {
 		return n.host.Group(group).Server()
 	}
+	row, at, err := replication.Row[replication.NodeRow](n.host.Meta(), replication.NodeKey(id))
+	registered := ""
+	if err == nil && at.Version != 0 {
+		registered = row.Servers[group]
+	}
 	for _, m := range n.peers() {
-		if m.NodeID == id && m.Tags.Incarnations != "" {
+		if m.NodeID == id && m.Tags.Incarnations != "" &&
+			(registered == "" || m.Tags.Incarnations != row.Incarnation) {
 			return id + "/" + m.Tags.Incarnations
 		}
 	}
-	row, at, err := replication.Row[replication.NodeRow](n.host.Meta(), replication.NodeKey(id))
-	if err != nil || at.Version == 0 {
-		return ""
-	}
-	return row.Servers[group]
+	return registered
 }
 
 // desired returns the row of the membership; without one, what group 0 has.

@@ -19,7 +19,8 @@
 //
 // # Admin listener
 //
-//	GET  /healthz                 200 if nothing here is broken, else 503 and the reasons
+//	GET  /healthz                 200 if nothing here is broken, else 503 and the reasons; status says
+//	                              whether the node goes on ("degraded": a group is damaged here) or not
 //	GET  /readyz                  200 if this node serves, else 503 and the reasons
 //	GET  /raft                    replication.Status of every group, the metadata group first
 //	GET  /members                 the nodes that registry, gossip and groups know: MemberStatus

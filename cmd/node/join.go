@@ -42,6 +42,7 @@ func (n *Node) join(ctx context.Context) error {
 			return err
 		}
 	}
+	n.wg.Go(func() { n.refuseForeign(n.ctx) })
 	n.wg.Go(func() { n.register(n.ctx) })
 	n.wg.Go(func() { n.control(n.ctx) })
 	n.wg.Go(func() { n.watchLink(n.ctx) })

@@ -38,6 +38,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	e.gauge("ready", "Whether this node serves.", truth(len(c.n.readiness()) == 0))
 	for _, g := range c.n.host.Groups() {
 		e := e.of("group", strconv.FormatUint(uint64(g.ID()), 10))
+		collectDamage(e, g)
 		collectGroup(e, g)
 		collectLog(e, g)
 		collectStore(e, g)
@@ -81,6 +82,14 @@ func truth(b bool) float64 { //nolint:revive // flag-parameter: it is the value
 		return 1
 	}
 	return 0
+}
+
+func collectDamage(e emitter, g *replication.Group) {
+	d := g.Damage()
+	e.gauge("group_damaged", "Whether the group's local data is damaged and not replaced yet.", truth(d != nil))
+	if d != nil {
+		e.of("file", d.File).gauge("damage_info", "Always 1, for a damaged group.", 1)
+	}
 }
 
 func collectGroup(e emitter, g *replication.Group) {

@@ -89,7 +89,7 @@ func (n *Node) startGroups(context.Context) error {
 		NodeID: n.cfg.NodeID, Dir: n.cfg.DataDir, FS: n.disk.FS(), Groups: n.cfg.Groups, Timeouts: n.cfg.timeouts(),
 		Transport: transport.Config{Listen: n.cfg.RaftListen, Resolve: n.resolve},
 		Log:       seglog.Config{SegmentSize: n.cfg.SegmentSize, SealAfter: seglog.DefaultSealAfter},
-		Handler:   n.handler, Logger: n.log.Named("raft"), Fatal: n.onFatal,
+		Handler:   n.handler, Nodes: n.known, Logger: n.log.Named("raft"), Fatal: n.onFatal,
 	})
 	if err != nil {
 		return fmt.Errorf("data directory %s: %w", n.cfg.DataDir, err)

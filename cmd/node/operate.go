@@ -100,7 +100,12 @@ func (n *Node) readiness() []string {
 		why = append(why, "not a member of a cluster yet")
 	}
 	for _, g := range n.host.Groups() {
-		if st := g.Status(); !st.Replicating {
+		st := g.Status()
+		if st.Damage != nil {
+			why = append(why, describe(st.Damage))
+			continue
+		}
+		if !st.Replicating {
 			why = append(why, fmt.Sprintf("group %d has no leader that replicates", g.ID()))
 		}
 	}

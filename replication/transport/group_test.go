@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -54,7 +55,7 @@ func TestAppendArrivesWhole(t *testing.T) {
 func TestMatchIsOfTheCurrentTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := twoPuppets(t)
-		match := func() uint64 { return a.g.Progress()[0].Match }
+		matched := func() uint64 { return a.g.Progress()[0].Match }
 		steps := []struct {
 			name string
 			req  raft.AppendEntriesRequest
@@ -108,9 +109,13 @@ func TestMatchIsOfTheCurrentTerm(t *testing.T) {
 			if _, err := a.send(b.addr, &s.req); err != nil {
 				t.Fatalf("%s: %v", s.name, err)
 			}
-			if got := match(); got != s.want {
+			if got := matched(); got != s.want {
 				t.Errorf("%s: match %d, want %d", s.name, got, s.want)
 			}
+		}
+		want := []match{{b.addr, 3, 10}, {b.addr, 3, testEntries()[0].Index}, {b.addr, 3, 12}, {b.addr, 4, 12}}
+		if diff := cmp.Diff(want, a.src.matches, cmp.AllowUnexported(match{})); diff != "" {
+			t.Errorf("told (-want +got):\n%s", diff)
 		}
 	})
 }
@@ -294,6 +299,30 @@ func TestHelloIsJudgedOnBothSides(t *testing.T) {
 		}
 		if len(b.src.judged) != judged {
 			t.Error("hellos are repeated on a connection")
+		}
+	})
+}
+
+// TestWhoeverIsBelowAMarkHears: the hello of one that is refused for a mark is answered
+// with the other's, so that it finds it out itself; nothing else passes.
+func TestWhoeverIsBelowAMarkHears(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := twoPuppets(t)
+		b.src.hello.Beat.Marks = []byte("marks")
+		b.src.refuse(fmt.Errorf("%w: a", ErrBelow))
+		if _, err := a.beat(b, 1); !errors.Is(err, ErrRefused) {
+			t.Errorf("a frame behind a refused hello: %v", err)
+		}
+		if n := len(b.took()); n != 0 {
+			t.Errorf("%d frames passed", n)
+		}
+		if n := len(a.src.judged); n == 0 {
+			t.Error("the one that is refused never judged the other's hello")
+		}
+		own := errors.New("and so it is")
+		a.src.refuse(fmt.Errorf("%w: %w", ErrBelow, own))
+		if _, err := a.beat(b, 1); !errors.Is(err, own) {
+			t.Errorf("refused here: %v", err)
 		}
 	})
 }
