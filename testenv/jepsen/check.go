@@ -47,6 +47,8 @@ type StreamVerdict struct {
 	Prefix  int     `json:"prefix"`
 	Middle  int     `json:"middle"`
 	Postfix int     `json:"postfix"`
+	// Unreadable are acked messages of a stream that no node could be read through.
+	Unreadable int `json:"unreadable"`
 	// LostBy are those that could not be read through one node, by node.
 	LostBy map[string]int `json:"lost_by,omitempty"`
 
@@ -133,6 +135,7 @@ func (v *Verdict) Problems() []Problem {
 			must(s.Stream+": nothing was acked, so nothing was tested", Finding{Count: 1})
 		}
 		must(s.Stream+": acked and lost", s.Lost)
+		must(s.Stream+": acked, and the stream cannot be read", Finding{Count: s.Unreadable})
 		for _, node := range slices.Sorted(maps.Keys(s.LostBy)) {
 			must(s.Stream+": acked and not to be read through "+node, Finding{Count: s.LostBy[node]})
 		}
@@ -196,6 +199,10 @@ func checkStream(h *History, stream string) StreamVerdict {
 			v.Unexpected.add("%q", id)
 		}
 	}
+	if len(byNode) == 0 {
+		v.Unreadable = v.Acked
+		return v
+	}
 	v.lost(acked, all, byNode)
 	v.sequences(acked, sequences)
 	return v
@@ -220,6 +227,7 @@ func observed(h *History, stream string, v *StreamVerdict) (map[string]map[strin
 		holder[e.Seq] = e.ID
 	}
 	if stream == streamWork {
+		byNode[""] = make(map[string]bool)
 		for _, d := range h.Deliveries {
 			note("", Entry{Seq: d.Seq, ID: d.ID})
 		}

@@ -1,6 +1,7 @@
 package jepsen
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -198,6 +199,14 @@ func TestCheckFindsEachViolation(t *testing.T) {
 				RegisterOp{Subject: "reg.0.0", ID: "2-1", Invoke: 4 * second, Return: 5 * second, Expected: 1, Outcome: Unknown},
 				RegisterOp{Subject: "reg.0.0", Invoke: 8 * second, Return: 9 * second, Outcome: Acked, Seq: 2})
 		}, []string{"registers that are not linearizable: 1"}},
+		{"unreadable", func(h *History) {
+			h.Reads = slices.DeleteFunc(h.Reads, func(r Reads) bool { return r.Stream == streamLog })
+		}, []string{"JEPSEN: acked, and the stream cannot be read: 4"}},
+		{"gone", func(h *History) {
+			for i := range h.Reads {
+				h.Reads[i].Entries = nil
+			}
+		}, []string{"JEPSEN: acked and lost: 4", "REG: acked and lost: 1"}},
 		{"other rows", func(h *History) { h.Hashes[1].Sum = "bb" }, []string{"replicas differ: 1"}},
 		{"other index", func(h *History) { h.Hashes[2].Index = 8 }, []string{"replicas differ: 1"}},
 		{"did not come back", func(h *History) { h.Unready = "n2 is down" }, []string{"the cluster did not come back: 1"}},

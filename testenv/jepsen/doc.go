@@ -34,6 +34,7 @@
 //
 //	lost        acked − read by anybody; prefix, middle or postfix of its writer's messages.
 //	            Of the work queue: acked − delivered to anybody
+//	            Of a stream that no node can be read through, all acked are unreadable
 //	lost by     the same through one node: divergence
 //	unexpected  read − attempted
 //	stored      refused for certain, and read

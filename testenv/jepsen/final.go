@@ -20,7 +20,7 @@ const (
 	// drainTimeout is how long the work queue may take to become empty, two waits for acks included.
 	drainTimeout = 2*ackWait + 30*time.Second
 	// leadTimeout is how long it may take to make a node the leader.
-	leadTimeout = 60 * time.Second
+	leadTimeout = 30 * time.Second
 	hashTimeout = 60 * time.Second
 	// placings is how often a reader is created anew until it is where it should be.
 	placings = 60
@@ -28,7 +28,27 @@ const (
 	readBatch = 1000
 	readWait  = 2 * time.Second
 	readIdle  = 3
+	// goneAfter is how long a stream or consumer must be unknown until it counts as gone.
+	goneAfter = 10 * time.Second
 )
+
+// errGone says that a stream or consumer that was created is not there any more.
+var errGone = errors.New("jepsen: it is gone")
+
+// absence tells what is gone from what is not there yet.
+type absence struct{ since time.Time }
+
+// gone says whether the answer has been "not found" for goneAfter.
+func (a *absence) gone(err error) bool {
+	if !errors.Is(err, jetstream.ErrStreamNotFound) && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		a.since = time.Time{}
+		return false
+	}
+	if a.since.IsZero() {
+		a.since = time.Now()
+	}
+	return time.Since(a.since) >= goneAfter
+}
 
 // drain waits until the work queue is empty; the workers work on meanwhile.
 func drain(ctx context.Context, c *Cluster) error {
@@ -43,8 +63,13 @@ func drain(ctx context.Context, c *Cluster) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
-	return process.Until(ctx, func() error {
+	var a absence
+	lost := false
+	err = process.Until(ctx, func() error {
 		cons, err := js.Consumer(ctx, streamWork, durable)
+		if lost = a.gone(err); lost {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
@@ -54,6 +79,10 @@ func drain(ctx context.Context, c *Cluster) error {
 		}
 		return nil
 	})
+	if lost {
+		return fmt.Errorf("consumer of %s: %w", streamWork, errGone)
+	}
+	return err
 }
 
 // readThrough makes a node the leader of each stream that keeps its messages, and
@@ -69,18 +98,27 @@ func readThrough(ctx context.Context, c *Cluster, n *Node) ([]Reads, error) {
 		return nil, err
 	}
 	var out []Reads
+	var failed []error
 	for _, stream := range []string{streamLog, streamReg} {
 		last, err := lead(ctx, c, js, stream, n)
-		if err != nil {
-			return out, fmt.Errorf("making %s the leader of %s: %w", n.ID, stream, err)
+		if errors.Is(err, errGone) {
+			out = append(out, Reads{Node: n.Slot, Stream: stream, Leader: n.Slot})
+			continue
+		}
+		if err != nil { // read it all the same, through whoever leads
+			failed = append(failed, fmt.Errorf("making %s the leader of %s: %w", n.ID, stream, err))
+		}
+		if last == 0 && err != nil {
+			continue
 		}
 		r, err := read(ctx, js, stream, n, last)
 		if err != nil {
-			return out, fmt.Errorf("reading %s through %s: %w", stream, n.ID, err)
+			failed = append(failed, fmt.Errorf("reading %s through %s: %w", stream, n.ID, err))
+			continue
 		}
 		out = append(out, r)
 	}
-	return out, nil
+	return out, errors.Join(failed...)
 }
 
 // lead makes a node the leader, and returns the last sequence that it then tells.
@@ -89,8 +127,13 @@ func lead(ctx context.Context, c *Cluster, js jetstream.JetStream, stream string
 	defer cancel()
 	var last uint64
 	asked := time.Time{}
+	var a absence
+	lost := false
 	err := process.Until(ctx, func() error {
 		s, err := js.Stream(ctx, stream)
+		if lost = a.gone(err); lost {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
@@ -105,6 +148,9 @@ func lead(ctx context.Context, c *Cluster, js jetstream.JetStream, stream string
 		}
 		return errors.Join(fmt.Errorf("%s leads", info.Cluster.Leader), err)
 	})
+	if lost {
+		return 0, errGone
+	}
 	return last, err
 }
 
@@ -118,7 +164,7 @@ func read(ctx context.Context, js jetstream.JetStream, stream string, n *Node, l
 		}
 		var err error
 		cons, err = js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
-			AckPolicy: jetstream.AckNonePolicy, Replicas: 1, MemoryStorage: true, InactiveThreshold: time.Minute,
+			AckPolicy: jetstream.AckNonePolicy, Replicas: 1, InactiveThreshold: time.Minute,
 		})
 		if err != nil {
 			return r, err

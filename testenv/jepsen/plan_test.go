@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -213,4 +214,30 @@ func TestTableComparesRows(t *testing.T) {
 	if got := one.Problems(); len(got) != 2 {
 		t.Errorf("a run that did not go on, with a failed step: %v", got)
 	}
+}
+
+// TestAbsenceIsNotBelievedAtOnce lets virtual time pass.
+func TestAbsenceIsNotBelievedAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var a absence
+		for i, tt := range []struct {
+			err  error
+			wait time.Duration
+			want bool
+		}{
+			{jetstream.ErrStreamNotFound, 0, false},
+			{jetstream.ErrConsumerNotFound, goneAfter - 1, false},
+			{nats.ErrTimeout, 0, false}, // begins anew
+			{jetstream.ErrStreamNotFound, time.Hour, false},
+			{nil, time.Second, false},
+			{jetstream.ErrStreamNotFound, time.Hour, false},
+			{jetstream.ErrStreamNotFound, goneAfter, true},
+		} {
+			<-time.After(tt.wait)
+			if got := a.gone(tt.err); got != tt.want {
+				t.Errorf("step %d: gone is %t, want %t", i, got, tt.want)
+			}
+		}
+	})
 }

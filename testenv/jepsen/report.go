@@ -61,7 +61,7 @@ func (r *Report) rows() []row {
 		t.Prefix, t.Middle, t.Postfix = t.Prefix+s.Prefix, t.Middle+s.Middle, t.Postfix+s.Postfix
 		t.Stored.Count, t.Duplicates.Count = t.Stored.Count+s.Stored.Count, t.Duplicates.Count+s.Duplicates.Count
 		t.Changed.Count, t.Disorder.Count = t.Changed.Count+s.Changed.Count, t.Disorder.Count+s.Disorder.Count
-		t.Differs.Count += s.Differs.Count
+		t.Differs.Count, t.Unreadable = t.Differs.Count+s.Differs.Count, t.Unreadable+s.Unreadable
 		for _, k := range s.LostBy {
 			apart += k
 		}
@@ -76,6 +76,7 @@ func (r *Report) rows() []row {
 		{"outcome unknown", n(t.Unknown)},
 		{"**acked and lost**", n(t.Lost.Count)},
 		{"of them before / between / after what is there", fmt.Sprintf("%d / %d / %d", t.Prefix, t.Middle, t.Postfix)},
+		{"acked, in a stream that cannot be read any more", n(t.Unreadable)},
 		{"acked, and missing on one node only", n(apart)},
 		{"refused, and stored", n(t.Stored.Count)},
 		{"stored twice", n(t.Duplicates.Count)},
