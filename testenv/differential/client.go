@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,6 +35,7 @@ type client struct {
 		acks    map[AckRef]string // reply subjects of deliveries; N counts them
 		count   map[AckRef]int
 		last    map[AckRef]int
+		firsts  int               // deliveries that are the first of their message
 		names   map[string]string // generated consumer names → placeholder
 		changed chan struct{}
 	}
@@ -62,6 +64,7 @@ func (c *client) begin(ctx context.Context, n int) error {
 	c.mu.acks = make(map[AckRef]string)
 	c.mu.count = make(map[AckRef]int)
 	c.mu.last = make(map[AckRef]int)
+	c.mu.firsts = 0
 	c.mu.names = make(map[string]string)
 	c.mu.Unlock()
 	c.prefix = "_INBOX.diff" + strconv.Itoa(n) + "."
@@ -109,6 +112,9 @@ func (c *client) arrived(box string, m message) {
 			consumer = p
 		}
 		ref := AckRef{Stream: tok.Stream, Consumer: consumer}
+		if tok.Delivered == 1 {
+			c.mu.firsts++
+		}
 		n := c.mu.count[ref]
 		c.mu.count[ref] = n + 1
 		c.mu.last[AckRef{ref.Stream, ref.Consumer, int(tok.StreamSeq)}] = n
@@ -129,7 +135,7 @@ func (c *client) box(name string) ([]message, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	b := c.mu.boxes[name]
-	return b[:len(b):len(b)], c.mu.changed
+	return slices.Clip(b), c.mu.changed
 }
 
 // waitFor returns when a box has more than n messages.
@@ -167,7 +173,11 @@ func (c *client) named(name string) {
 	}
 }
 
-func genName(n int) string { return "GEN" + strconv.Itoa(n) }
+const genPrefix = "GEN"
+
+func genName(n int) string { return genPrefix + strconv.Itoa(n) }
+
+func isGenName(s string) bool { return strings.HasPrefix(s, genPrefix) }
 
 // expand replaces placeholders by what they are on this side: GEN<n> is the n-th generated consumer name,
 // {{now+5s}} a time.

@@ -84,7 +84,7 @@ func TestCompareText(t *testing.T) {
 		},
 		{`{"l":["GEN0","GEN1"]}`, `{"l":["GEN1","GEN0"]}`, nil},
 	} {
-		if diff := cmp.Diff(tc.diffs, compareText("", "", tc.want, tc.got)); diff != "" {
+		if diff := cmp.Diff(tc.diffs, compareText("", tc.want, tc.got)); diff != "" {
 			t.Errorf("%s and %s (-want +got):\n%s", tc.want, tc.got, diff)
 		}
 	}

@@ -18,7 +18,7 @@
 //	run.go          a script on both
 //	normal.go       what is not compared: times, ids, generated names
 //	compare.go      differences
-//	explained.go    differences that are meant, each with its reason
+//	explained*.go   differences that are meant, each with its reason
 //	shrink.go       the shortest script with the same difference
 //
 // # Timing
@@ -30,6 +30,6 @@
 //
 // # Explained differences
 //
-// The list in explained.go is matched narrowly; a full run (see FullRun) fails for an entry that it never saw,
+// The list in explained_table.go is matched narrowly; a full run (see FullRun) fails for an entry that it never saw,
 // so that the list shrinks when Holdfast learns something.
 package differential

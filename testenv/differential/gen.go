@@ -47,11 +47,29 @@ type choice struct {
 
 func (g *generator) choose() Script {
 	choices := []choice{
-		{6, g.createStream}, {3, g.createStreamBad}, {4, g.updateStream}, {2, g.deleteStream},
-		{5, g.readStreams}, {4, g.purge}, {4, g.getMessage}, {4, g.deleteMessage}, {4, g.badRequest}, {2, g.strange},
-		{30, g.publish}, {8, g.createConsumer}, {3, g.createConsumerBad}, {3, g.updateConsumer},
-		{2, g.deleteConsumer}, {4, g.readConsumers}, {1, g.pauseConsumer}, {16, g.pull}, {3, g.pullBad},
-		{16, g.ack}, {2, g.ackBad}, {1, g.timed}, {1, g.unsupported},
+		{6, g.createStream},
+		{3, g.createStreamBad},
+		{4, g.updateStream},
+		{2, g.deleteStream},
+		{5, g.readStreams},
+		{4, g.purge},
+		{4, g.getMessage},
+		{4, g.deleteMessage},
+		{4, g.badRequest},
+		{2, g.strange},
+		{30, g.publish},
+		{8, g.createConsumer},
+		{3, g.createConsumerBad},
+		{3, g.updateConsumer},
+		{2, g.deleteConsumer},
+		{4, g.readConsumers},
+		{1, g.pauseConsumer},
+		{16, g.pull},
+		{3, g.pullBad},
+		{16, g.ack},
+		{2, g.ackBad},
+		{1, g.timed},
+		{1, g.unsupported},
 	}
 	if len(g.w.streams) < 2 {
 		choices = append(choices, choice{60, g.createStream})
@@ -136,11 +154,11 @@ func (g *generator) subject() string {
 		return pick(g, "nobody.home", "s.a", "t.b", "w.c", "S", "$KV.b.k")
 	}
 	cfg := &g.w.streams[name].info.Config
-	return g.literal(pick(g, cfg.Subjects...), name)
+	return g.literal(pick(g, cfg.Subjects...))
 }
 
 // literal fills the wildcards of a subject.
-func (g *generator) literal(subject, stream string) string {
+func (g *generator) literal(subject string) string {
 	toks := strings.Split(subject, ".")
 	for i, t := range toks {
 		switch t {
@@ -150,7 +168,6 @@ func (g *generator) literal(subject, stream string) string {
 			toks[i] = pick(g, subjectTails()...)
 		}
 	}
-	_ = stream
 	return strings.Join(toks, ".")
 }
 

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/holdfast-mq/holdfast/ingress/jsapi"
 )
 
 // streamTypes are fields of a stream configuration and what may stand in them.
@@ -33,7 +35,8 @@ func (g *generator) mangle(f fields, types map[string]string) string {
 	names := slices.Sorted(maps.Keys(types))
 	switch g.IntN(12) {
 	case 0:
-		return pick(g, "", " ", "null", "[]", "[1]", "{", "}", "{}", "x", `"s"`, "1", "true", "{]", "\xff", "{\"a\":\xff}", "{}{}",
+		return pick(g, "", " ", "null", "[]", "[1]", "{", "}", "{}", "x", `"s"`, "1", "true", "{]", "\xff",
+			"{\"a\":\xff}", "{}{}",
 			"{} x", "\n{}\n", "{\"name\"}", "{'name':1}")
 	case 1:
 		return body[:g.IntN(len(body))]
@@ -70,9 +73,12 @@ func (g *generator) badRequest() Script {
 		api("STREAM.CREATE", s), api("STREAM.UPDATE", s), api("CONSUMER.CREATE", s), api("CONSUMER.CREATE", s, c),
 		api("CONSUMER.DURABLE.CREATE", s, c), api("STREAM.LEADER.STEPDOWN", s), api("CONSUMER.LEADER.STEPDOWN", s, c),
 		api("STREAM.PEER.REMOVE", s), api("STREAM.CANCEL_MOVE", s), api("CONSUMER.PEER.REMOVE", s, c))
-	body := pick(g, "x", "{", "[]", `[1]`, "null", `{"nope":1}`, `{"offset":"x"}`, `{"seq":"x"}`, `{"offset":-1}`, "0", "\xff",
-		`{"seq":1.5}`, `{"offset":1e3}`, `{"seq":18446744073709551616}`, `{"config":{}}`, `{"stream_name":"`+s+`"}`, `{"peer":"x"}`,
-		`{"pause_until":"x"}`, `{"pause_until":1}`, `{"filter":1}`, `{"keep":-1}`, `"x"`, "{}}", `{"seq":null}`, `{"placement":{}}`)
+	body := pick(g, "x", "{", "[]", `[1]`, "null", `{"nope":1}`, `{"offset":"x"}`, `{"seq":"x"}`,
+		`{"offset":-1}`, "0", "\xff",
+		`{"seq":1.5}`, `{"offset":1e3}`, `{"seq":18446744073709551616}`, `{"config":{}}`,
+		`{"stream_name":"`+s+`"}`, `{"peer":"x"}`,
+		`{"pause_until":"x"}`, `{"pause_until":1}`, `{"filter":1}`, `{"keep":-1}`, `"x"`, "{}}", `{"seq":null}`,
+		`{"placement":{}}`)
 	return one(Op{Kind: Call, Subject: subject, Header: g.level(), Body: body})
 }
 
@@ -80,12 +86,16 @@ func (g *generator) badRequest() Script {
 func (g *generator) strange() Script {
 	s, c := g.consumerOrNot()
 	subject := pick(g,
-		"$JS.API.NOPE", "$JS.API", "$JS.API.STREAM", "$JS.API.STREAM.CREATE", "$JS.API.STREAM.CREATE.A.B", "$JS.API.STREAM.INFO",
-		"$JS.API.STREAM.INFO."+s+".x", "$JS.API.STREAM.FOO."+s, "$JS.API.CONSUMER.INFO."+s, "$JS.API.CONSUMER.INFO."+s+"."+c+".x",
+		"$JS.API.NOPE", "$JS.API", "$JS.API.STREAM", "$JS.API.STREAM.CREATE", "$JS.API.STREAM.CREATE.A.B",
+		"$JS.API.STREAM.INFO",
+		"$JS.API.STREAM.INFO."+s+".x", "$JS.API.STREAM.FOO."+s, "$JS.API.CONSUMER.INFO."+s,
+		"$JS.API.CONSUMER.INFO."+s+"."+c+".x",
 		"$JS.API.CONSUMER.DELETE."+s, "$JS.API.CONSUMER.MSG.NEXT."+s, "$JS.API.CONSUMER.MSG.NEXT."+s+".none",
-		"$JS.API.CONSUMER.MSG.NEXT.NONE."+c, "$JS.API.META.LEADER.STEPDOWN", "$JS.API.ACCOUNT.PURGE.X", "$JS.API.SERVER.REMOVE",
+		"$JS.API.CONSUMER.MSG.NEXT.NONE."+c, "$JS.API.META.LEADER.STEPDOWN", "$JS.API.ACCOUNT.PURGE.X",
+		"$JS.API.SERVER.REMOVE",
 		"$JS.API.STREAM.INFO.*", "$JS.API.STREAM.INFO.>", "$JS.API.CONSUMER.DURABLE.CREATE."+s, "$JS.API.DIRECT.GET.NONE",
-		"$JS.d.API.INFO", "$JS.API.INFO.x", "$JS.API.STREAM.NAMES.x", "$JS.API.STREAM.PURGE."+s+".x", "$JS.ACK", "$JS.ACK.x",
+		"$JS.d.API.INFO", "$JS.API.INFO.x", "$JS.API.STREAM.NAMES.x", "$JS.API.STREAM.PURGE."+s+".x", "$JS.ACK",
+		"$JS.ACK.x",
 		"$JS.FC.x.y.z", "$JS.nope", "nobody.home", "x", "$JS.API.stream.info."+s, "$JS.API.CONSUMER.RESET.NONE.none",
 		"$JS.API.STREAM.INFO.a/b", "$JS.API.CONSUMER.INFO."+s+".a/b", "$JS.API.CONSUMER.CREATE")
 	return one(Op{Kind: Maybe, Subject: subject, Body: pick(g, "", "", "{}", "x")})
@@ -93,67 +103,61 @@ func (g *generator) strange() Script {
 
 // unsupported uses what this version of Holdfast refuses.
 func (g *generator) unsupported() Script {
-	stream := func(f fields) Script {
-		f["name"] = unbuilt
-		if f["mirror"] == nil && f["subjects"] == nil {
-			f["subjects"] = []string{"u.>"}
-		}
-		return one(Op{
-			Kind: Call, Subject: api("STREAM.CREATE", unbuilt), Body: f.json(), Undo: api("STREAM.DELETE", unbuilt),
-		})
-	}
-	consumer := func(f fields) Script {
-		s := g.stream()
-		if s == "" || g.w.streams[s].info.Config.Retention.String() != "limits" {
-			return nil
-		}
-		f["name"] = unbuilt
-		f["inactive_threshold"] = hour
-		return one(Op{
-			Kind: Call, Subject: api("CONSUMER.CREATE", s, unbuilt),
-			Body: fields{"stream_name": s, "config": f}.json(), Undo: api("CONSUMER.DELETE", s, unbuilt),
-		})
-	}
 	s, c := g.consumer()
 	if s == "" {
 		s, c = "NONE", "none"
 	}
-	switch g.IntN(18) {
-	case 0:
-		return stream(fields{"retention": "interest"})
-	case 1:
-		return stream(fields{"mirror": fields{"name": "X"}})
-	case 2:
-		return stream(fields{"sources": []fields{{"name": "X"}}})
-	case 3:
-		return stream(fields{"subject_transform": fields{"src": "u.*", "dest": "v.$1"}})
-	case 4:
-		return stream(fields{"republish": fields{"src": "u.>", "dest": "v.>"}})
-	case 5:
-		return stream(fields{"allow_msg_ttl": true})
-	case 6:
-		return stream(fields{"subject_delete_marker_ttl": 2_000_000_000})
-	case 7:
-		return stream(fields{"allow_msg_counter": true})
-	case 8:
-		return stream(fields{"allow_atomic": true})
-	case 9:
-		return stream(fields{"allow_msg_schedules": true})
-	case 10:
-		return stream(fields{"allow_batched": true})
-	case 11:
-		return consumer(fields{"deliver_subject": "deliver.here"})
-	case 12:
-		return consumer(fields{"ack_policy": "explicit", "priority_policy": "overflow", "priority_groups": []string{"g"}})
-	case 13:
-		return consumer(fields{"ack_policy": "explicit", "replay_policy": "original"})
-	case 14:
-		return consumer(fields{"deliver_subject": "deliver.here", "direct": true})
-	case 15:
+	switch n := g.IntN(18); {
+	case n < 11:
+		return g.unsupportedStream()
+	case n < 15:
+		return g.unsupportedConsumer()
+	case n == 15:
 		return one(Op{Kind: Maybe, Subject: api("CONSUMER.RESET", s, c), Body: `{"seq":"x"}`, Streams: []string{s}})
-	case 16:
+	case n == 16:
 		return one(Op{Kind: Call, Subject: api("CONSUMER.UNPIN", s, c), Body: `{"group":"g"}`, Streams: []string{s}})
 	default:
 		return one(Op{Kind: Call, Subject: api("STREAM.SNAPSHOT", s), Body: pick(g, "", "{}", "x"), Streams: []string{s}})
 	}
+}
+
+func (g *generator) unsupportedStream() Script {
+	f := fields{"name": unbuilt, "subjects": []string{"u.>"}}
+	maps.Copy(f, pick(g,
+		fields{"retention": "interest"},
+		fields{"mirror": fields{"name": "X"}},
+		fields{"sources": []fields{{"name": "X"}}},
+		fields{"subject_transform": fields{"src": "u.*", "dest": "v.$1"}},
+		fields{"republish": fields{"src": "u.>", "dest": "v.>"}},
+		fields{"allow_msg_ttl": true},
+		fields{"subject_delete_marker_ttl": 2_000_000_000},
+		fields{"allow_msg_counter": true},
+		fields{"allow_atomic": true},
+		fields{"allow_msg_schedules": true},
+		fields{"allow_batched": true},
+	))
+	if f["mirror"] != nil {
+		delete(f, "subjects")
+	}
+	return one(Op{
+		Kind: Call, Subject: api("STREAM.CREATE", unbuilt), Body: f.json(), Undo: api("STREAM.DELETE", unbuilt),
+	})
+}
+
+func (g *generator) unsupportedConsumer() Script {
+	s := g.stream()
+	if s == "" || g.w.streams[s].info.Config.Retention != jsapi.LimitsPolicy {
+		return nil
+	}
+	f := fields{"name": unbuilt, "inactive_threshold": hour}
+	maps.Copy(f, pick(g,
+		fields{"deliver_subject": "deliver.here"},
+		fields{"ack_policy": "explicit", "priority_policy": "overflow", "priority_groups": []string{"g"}},
+		fields{"ack_policy": "explicit", "replay_policy": "original"},
+		fields{"deliver_subject": "deliver.here", "direct": true},
+	))
+	return one(Op{
+		Kind: Call, Subject: api("CONSUMER.CREATE", s, unbuilt),
+		Body: fields{"stream_name": s, "config": f}.json(), Undo: api("CONSUMER.DELETE", s, unbuilt),
+	})
 }

@@ -1,6 +1,7 @@
 package differential
 
 import (
+	"maps"
 	"strconv"
 	"strings"
 
@@ -25,9 +26,7 @@ func (g *generator) consumerConfig(stream, name string) fields {
 		f["name"] = name
 	}
 	if p := g.deliverPolicy(stream); p != nil && (!queue || g.chance(10)) {
-		for k, v := range p {
-			f[k] = v
-		}
+		maps.Copy(f, p)
 	}
 	switch {
 	case g.chance(50):
@@ -37,7 +36,8 @@ func (g *generator) consumerConfig(stream, name string) fields {
 		f["filter_subjects"] = []string{g.filter(stream), g.filter(stream)}
 		if g.chance(60) {
 			p := prefixOf(stream)
-			f["filter_subjects"] = pick(g, []string{p + ".a", p + ".b"}, []string{p + ".*.x", p + ".c"}, []string{p + ".a.>", p + ".b"},
+			f["filter_subjects"] = pick(g, []string{p + ".a", p + ".b"}, []string{p + ".*.x", p + ".c"},
+				[]string{p + ".a.>", p + ".b"},
 				[]string{p + ".a"})
 		}
 	}
@@ -68,7 +68,8 @@ func (g *generator) deliverPolicy(stream string) fields {
 		}
 		return fields{"deliver_policy": "by_start_sequence", "opt_start_seq": n}
 	case 5:
-		return fields{"deliver_policy": "by_start_time", "opt_start_time": pick(g, "2001-01-01T00:00:00Z", "2095-01-01T00:00:00Z")}
+		at := pick(g, "2001-01-01T00:00:00Z", "2095-01-01T00:00:00Z")
+		return fields{"deliver_policy": "by_start_time", "opt_start_time": at}
 	case 6:
 		return fields{"deliver_policy": "all"}
 	}
@@ -89,7 +90,9 @@ func consumerOptions() []option {
 		{"sample_freq", 6, []any{"100", "100%", "0", "", "x", "-1"}},
 		{"replay_policy", 6, []any{"instant"}},
 		{"description", 5, []any{"words", strings.Repeat("d", 4097)}},
-		{"metadata", 8, []any{fields{"k": "v"}, fields{"_nats.ver": "x", "a": "b"}, fields{}, fields{"_nats.req.level": "3"}}},
+		{"metadata", 8, []any{
+			fields{"k": "v"}, fields{"_nats.ver": "x", "a": "b"}, fields{}, fields{"_nats.req.level": "3"},
+		}},
 		{"num_replicas", 6, []any{0, 1, 1, 2, -1}},
 		{"mem_storage", 6, []any{true, false}},
 		{"inactive_threshold", 5, []any{hour, 3 * hour}},
@@ -155,9 +158,7 @@ func (g *generator) createConsumerBad() Script {
 	stream := g.streamOrNot()
 	name := pick(g, consumerNames()...)
 	f := g.consumerConfig(stream, name)
-	for k, v := range pick(g, badConsumerFields(stream)...) {
-		f[k] = v
-	}
+	maps.Copy(f, pick(g, badConsumerFields(stream)...))
 	if g.chance(40) {
 		body := `{"stream_name":"` + stream + `","config":` + g.mangle(f, consumerTypes()) + `}`
 		return one(Op{Kind: Call, Subject: api("CONSUMER.CREATE", stream, name), Body: body, Streams: []string{stream}})
@@ -297,9 +298,13 @@ func (g *generator) deleteConsumer() Script {
 
 func (g *generator) readConsumers() Script {
 	s, c := g.consumerOrNot()
-	list := pick(g, "", "", "{}", `{"offset":`+strconv.Itoa(g.IntN(4)-1)+`}`, `{"offset":99}`, `{"limit":1}`, "[]", `{"subject":"x"}`)
+	list := pick(g, "", "", "{}", `{"offset":`+strconv.Itoa(g.IntN(4)-1)+`}`, `{"offset":99}`, `{"limit":1}`,
+		"[]", `{"subject":"x"}`)
 	return one(pick(g,
-		Op{Kind: Call, Subject: api("CONSUMER.INFO", s, c), Body: pick(g, "", "", "", "{}", "x"), Header: g.level(), Streams: []string{s}},
+		Op{
+			Kind: Call, Subject: api("CONSUMER.INFO", s, c), Body: pick(g, "", "", "", "{}", "x"),
+			Header: g.level(), Streams: []string{s},
+		},
 		Op{Kind: Call, Subject: api("CONSUMER.LIST", s), Body: list, Header: g.level(), Streams: []string{s}},
 		Op{Kind: Call, Subject: api("CONSUMER.NAMES", s), Body: list, Streams: []string{s}},
 	))

@@ -32,14 +32,16 @@ func (g *generator) pull() Script {
 		op.Body = `{"batch":` + batch + `,"expires":` + strconv.Itoa(shortExpiry) + `}`
 		op.Kind = Pull
 	case 5:
-		op.Body = `{"batch":` + batch + `,"expires":` + strconv.Itoa(4*shortExpiry) + `,"idle_heartbeat":` + strconv.Itoa(shortExpiry) + `}`
+		op.Body = `{"batch":` + batch + `,"expires":` + strconv.Itoa(4*shortExpiry) +
+			`,"idle_heartbeat":` + strconv.Itoa(shortExpiry) + `}`
 		op.Kind = Pull
 	case 6:
 		op.Body = `{"batch":` + batch + `,"no_wait":true,"expires":` + strconv.Itoa(shortExpiry) + `}`
 		op.Kind = Pull
 	case 7:
 		size := strconv.Itoa(pick(g, 1, 60, 100, 200, 400))
-		op.Body = `{"batch":` + batch + `,"max_bytes":` + size + pick(g, `,"no_wait":true}`, `,"expires":`+strconv.Itoa(shortExpiry)+`}`)
+		op.Body = `{"batch":` + batch + `,"max_bytes":` + size +
+			pick(g, `,"no_wait":true}`, `,"expires":`+strconv.Itoa(shortExpiry)+`}`)
 		if strings.Contains(op.Body, "expires") {
 			op.Kind = Pull
 		} else {
@@ -74,9 +76,11 @@ func (g *generator) pullBad() Script {
 	s, c := g.consumerOrNot()
 	op := Op{Kind: Open, Subject: api("CONSUMER.MSG.NEXT", s, c), Streams: []string{s}, Header: g.level()}
 	op.Body = pick(g, "x", "0", "-1", "{", "[]", "null", `{"batch":"1"}`, `{"batch":-1}`, `{"batch":0}`, `{"expires":-1}`,
-		`{"expires":"1s"}`, `{"nope":1}`, `{"batch":1,"expires":1000000000,"idle_heartbeat":600000000}`, `{"batch":100000}`,
+		`{"expires":"1s"}`, `{"nope":1}`, `{"batch":1,"expires":1000000000,"idle_heartbeat":600000000}`,
+		`{"batch":100000}`,
 		`{"batch":1,"idle_heartbeat":1}`, `{"batch":1,"min_pending":1}`, `{"batch":1,"id":"x"}`, `{"batch":1,"group":"g"}`,
-		`{"batch":1,"priority":10}`, `{"batch":1,"priority":5}`, `{"batch":1,"max_bytes":-1}`, `{"batch":1,"max_bytes":99999}`,
+		`{"batch":1,"priority":10}`, `{"batch":1,"priority":5}`, `{"batch":1,"max_bytes":-1}`,
+		`{"batch":1,"max_bytes":99999}`,
 		`{"batch":1,"expires":7200000000000}`, `{"no_wait":true}`, `{"batch":1.5}`, `{}`, "1.5", "99999999999999999999",
 		`{"batch":2,"no_wait":true} x`, "{\"batch\":1}\r\n", `{"batch":2,"no_wait":true,"idle_heartbeat":1}`)
 	return one(op)
@@ -88,8 +92,10 @@ func (g *generator) ack() Script {
 		return nil
 	}
 	op := Op{Kind: Maybe, Ack: &ref, Streams: []string{ref.Stream}}
-	op.Body = pick(g, "", "", "", "+ACK", "+ACK", "+OK", "-NAK", "-NAK", "-NAK {\"delay\":3600000000000}", "-NAK 1h", "-NAK x",
-		"-NAK {}", "-NAK {\"delay\":\"x\"}", "+WPI", "+TERM", "+TERM because", "+TERM", "+NXT", "+NXT {\"batch\":2,\"no_wait\":true}",
+	op.Body = pick(g, "", "", "", "+ACK", "+ACK", "+OK", "-NAK", "-NAK", "-NAK {\"delay\":3600000000000}",
+		"-NAK 1h", "-NAK x",
+		"-NAK {}", "-NAK {\"delay\":\"x\"}", "+WPI", "+TERM", "+TERM because", "+TERM", "+NXT",
+		"+NXT {\"batch\":2,\"no_wait\":true}",
 		"+NXT 2", "+NXT x", "nonsense", "+ack", "+ACK ", "-NAK ", "+TERM ", "+NXT {", "{\"x\":1}")
 	if !last && (strings.HasPrefix(op.Body, "-NAK") || strings.HasPrefix(op.Body, "+TERM") || op.Body == "+WPI") {
 		op.Body = "" // what a receiver whose delivery was replaced may say is for timed

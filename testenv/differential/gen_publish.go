@@ -29,7 +29,8 @@ func (g *generator) publish() Script {
 }
 
 func (g *generator) payload() string {
-	return pick(g, "", "x", "hello", "{}", `{"a":1}`, strings.Repeat("p", 10+g.IntN(60)), "\x00\xff", strconv.Itoa(g.IntN(100)),
+	return pick(g, "", "x", "hello", "{}", `{"a":1}`, strings.Repeat("p", 10+g.IntN(60)), "\x00\xff",
+		strconv.Itoa(g.IntN(100)),
 		strings.Repeat("q", 200))
 }
 
@@ -72,17 +73,23 @@ func (g *generator) headerLine(subject string) string {
 		"Nats-Rollup: sub", "Nats-Rollup: all", "Nats-Rollup: SUB", "Nats-Rollup: nope", "Nats-Rollup: ",
 		"Nats-TTL: 10", "Nats-TTL: 0", "Nats-TTL: x", "Nats-TTL: never", "Nats-Incr: +1", "Nats-Incr: x",
 		"Nats-Batch-Id: b", "Nats-Batch-Id: "+strings.Repeat("b", 65), "Nats-Schedule: @every 1h", "Nats-Scheduler: x",
-		"Nats-Stream-Source: x 1 > > y", "Nats-Request-Info: {}", "Nats-Required-Api-Level: 99", "Nats-Marker-Reason: MaxAge",
-		"X: y", "x-lower: v", "X:  two", "X: y\r\nX: z", "KV-Operation: DEL", "A: ", "Ü: ü", "X : y", "Nats-Expected-Stream: "+name+" ")
+		"Nats-Stream-Source: x 1 > > y", "Nats-Request-Info: {}", "Nats-Required-Api-Level: 99",
+		"Nats-Marker-Reason: MaxAge",
+		"X: y", "x-lower: v", "X:  two", "X: y\r\nX: z", "KV-Operation: DEL", "A: ", "Ü: ü", "X : y",
+		"Nats-Expected-Stream: "+name+" ")
 }
 
 // oddHeader is a header block that no client library sends.
 func (g *generator) oddHeader() string {
-	return pick(g, "NATS/1.0\r\n\r\n", "NATS/1.0 503\r\n\r\n", "NATS/1.0 100 Idle Heartbeat\r\nX: y\r\n\r\n", "NATS/1.0\r\nX: y\r\n",
-		"NATS/1.0\r\nX: y", "NATS/1.0\nX: y\n\n", "NATS/1.0\r\nNats-Msg-Id:  spaces  \r\n\r\n", "NATS/1.0\r\nno colon\r\n\r\n",
+	return pick(g, "NATS/1.0\r\n\r\n", "NATS/1.0 503\r\n\r\n", "NATS/1.0 100 Idle Heartbeat\r\nX: y\r\n\r\n",
+		"NATS/1.0\r\nX: y\r\n",
+		"NATS/1.0\r\nX: y", "NATS/1.0\nX: y\n\n", "NATS/1.0\r\nNats-Msg-Id:  spaces  \r\n\r\n",
+		"NATS/1.0\r\nno colon\r\n\r\n",
 		"NATS/1.0\r\n: empty key\r\n\r\n", "FOO\r\nX: y\r\n\r\n", "x", "\r\n\r\n", "NATS/1.0\r\nNats-Msg-Id\r\n\r\n",
-		"NATS/1.0\r\nX: Nats-Msg-Id: inner\r\n\r\n", "NATS/1.0\r\nA:b\r\nNats-Msg-Id: first\r\nNats-Msg-Id: second\r\n\r\n",
+		"NATS/1.0\r\nX: Nats-Msg-Id: inner\r\n\r\n",
+		"NATS/1.0\r\nA:b\r\nNats-Msg-Id: first\r\nNats-Msg-Id: second\r\n\r\n",
 		"NATS/1.0\r\n"+strings.Repeat("X: "+strings.Repeat("v", 1000)+"\r\n", 70)+"\r\n",
-		"NATS/1.0 200 fine\r\nNats-Msg-Id: st\r\n\r\n", "NATS/1.0\r\nX: a\tb\r\n\r\n", "NATS/1.0\r\nX: y\r\n continued\r\n\r\n",
+		"NATS/1.0 200 fine\r\nNats-Msg-Id: st\r\n\r\n", "NATS/1.0\r\nX: a\tb\r\n\r\n",
+		"NATS/1.0\r\nX: y\r\n continued\r\n\r\n",
 		"NATS/1.0\r\nNats-Expected-Last-Sequence: 1 \r\n\r\n", "NATS/1.0\r\n\r\nX: after\r\n\r\n")
 }

@@ -2,6 +2,7 @@ package differential
 
 import (
 	"encoding/json"
+	"maps"
 	"strconv"
 	"strings"
 )
@@ -17,13 +18,15 @@ func (g *generator) streamConfig(name string) fields {
 	p := prefixOf(name)
 	f := fields{"name": name}
 	f["subjects"] = pick(g,
-		[]string{p + ".>"}, []string{p + ".>"}, []string{p + ".>"}, []string{p, p + ".*"}, []string{p + ".a", p + ".b", p + ".a.*"},
+		[]string{p + ".>"}, []string{p + ".>"}, []string{p + ".>"}, []string{p, p + ".*"},
+		[]string{p + ".a", p + ".b", p + ".a.*"},
 		[]string{p + ".*", p + ".*.*"}, []string{p + ".*.x", p + ".a"}, []string{p + ".>", name})
 	if g.chance(3) {
 		delete(f, "subjects")
 	}
 	if g.chance(6) {
-		f["subjects"] = pick(g, []string{"s.a"}, []string{"*.a"}, []string{"t.>", "s.>"}, []string{"w.*", "w.a"}, []string{"k.a", "k.a"})
+		f["subjects"] = pick(g, []string{"s.a"}, []string{"*.a"}, []string{"t.>", "s.>"},
+			[]string{"w.*", "w.a"}, []string{"k.a", "k.a"})
 	}
 	if g.chance(40) {
 		f["retention"] = "workqueue"
@@ -72,12 +75,17 @@ func streamOptions() []option {
 		{"deny_purge", 6, []any{true, false}},
 		{"allow_rollup_hdrs", 30, []any{true, true, false}},
 		{"consumer_limits", 8, []any{
-			fields{}, fields{"max_ack_pending": 3}, fields{"inactive_threshold": hour},
+			fields{},
+			fields{"max_ack_pending": 3},
+			fields{"inactive_threshold": hour},
 			fields{"max_ack_pending": 2, "inactive_threshold": 2 * hour},
 		}},
 		{"description", 8, []any{"", "words <&> \u2028", "other"}},
 		{"metadata", 10, []any{
-			fields{}, fields{"k": "v"}, fields{"a": "", "_nats.ver": "x"}, fields{"_nats.level": "9", "b": "<>"},
+			fields{},
+			fields{"k": "v"},
+			fields{"a": "", "_nats.ver": "x"},
+			fields{"_nats.level": "9", "b": "<>"},
 			fields{"_nats.req.level": "7"},
 		}},
 		{"placement", 3, []any{fields{}, fields{"cluster": "c"}, fields{"tags": []string{"t"}}}},
@@ -109,10 +117,7 @@ func (g *generator) createStreamBad() Script {
 	name := pick(g, streamNames()...)
 	f := g.streamConfig(name)
 	subject := api("STREAM.CREATE", name)
-	b := pick(g, badStreamFields()...)
-	for k, v := range b {
-		f[k] = v
-	}
+	maps.Copy(f, pick(g, badStreamFields()...))
 	verb := "STREAM.CREATE"
 	if g.chance(30) {
 		verb = "STREAM.UPDATE"
@@ -261,7 +266,8 @@ func (g *generator) readStreams() Script {
 		`{"subjects_filter":"`+g.filter(name)+`","deleted_details":true}`, `{"offset":`+offset+`,"subjects_filter":">"}`,
 		`{"offset":1}`, `{"x":1}`, "[]", "x", `{"subjects_filter":"a..b"}`, `{"offset":"1"}`, "{")
 	list := pick(g, "", "", "{}", `{"offset":`+offset+`}`, `{"subject":"`+g.filter(name)+`"}`,
-		`{"subject":"`+g.subject()+`"}`, `{"subject":"a..b"}`, `{"offset":99}`, `{"limit":1}`, "[]", `{"offset":1.5}`, "null")
+		`{"subject":"`+g.subject()+`"}`, `{"subject":"a..b"}`, `{"offset":99}`, `{"limit":1}`, "[]",
+		`{"offset":1.5}`, "null")
 	return one(pick(g,
 		Op{Kind: Call, Subject: api("STREAM.INFO", name), Body: info, Header: g.level()},
 		Op{Kind: Call, Subject: api("STREAM.INFO", name), Body: info},
@@ -304,18 +310,25 @@ func (g *generator) getMessage() Script {
 	name := g.streamOrNot()
 	seq, f := g.sequence(name), g.filter(name)
 	body := pick(g, `{"seq":`+seq+`}`, `{"seq":`+seq+`}`, `{"last_by_subj":"`+f+`"}`, `{"next_by_subj":"`+f+`"}`,
-		`{"next_by_subj":"`+f+`","seq":`+seq+`}`, `{"last_by_subj":"`+g.subject()+`"}`, `{"start_time":"2001-01-01T00:00:00Z"}`,
+		`{"next_by_subj":"`+f+`","seq":`+seq+`}`, `{"last_by_subj":"`+g.subject()+`"}`,
+		`{"start_time":"2001-01-01T00:00:00Z"}`,
 		`{"start_time":"2095-01-01T00:00:00Z"}`, `{"start_time":"2001-01-01T00:00:00Z","next_by_subj":"`+f+`"}`,
 		`{"seq":`+seq+`,"no_hdr":true}`, "", "{}", `{"seq":0}`, `{"seq":1,"last_by_subj":"x"}`,
-		`{"last_by_subj":"x","next_by_subj":"y"}`, `{"seq":1,"batch":2}`, `{"seq":1,"max_bytes":2}`, `{"multi_last":["x"]}`,
+		`{"last_by_subj":"x","next_by_subj":"y"}`, `{"seq":1,"batch":2}`, `{"seq":1,"max_bytes":2}`,
+		`{"multi_last":["x"]}`,
 		`{"x":1}`, "x", `{"seq":"1"}`, `{"last_by_subj":"a..b"}`, `{"seq":1,"start_time":"2001-01-01T00:00:00Z"}`)
-	return one(Op{Kind: Call, Subject: api("STREAM.MSG.GET", name), Body: body, Header: g.level(), Streams: []string{name}})
+	return one(Op{
+		Kind: Call, Subject: api("STREAM.MSG.GET", name), Body: body, Header: g.level(), Streams: []string{name},
+	})
 }
 
 func (g *generator) deleteMessage() Script {
 	name := g.streamOrNot()
 	seq := g.sequence(name)
-	body := pick(g, `{"seq":`+seq+`}`, `{"seq":`+seq+`}`, `{"seq":`+seq+`,"no_erase":true}`, `{"seq":`+seq+`,"no_erase":false}`,
+	body := pick(g, `{"seq":`+seq+`}`, `{"seq":`+seq+`}`, `{"seq":`+seq+`,"no_erase":true}`,
+		`{"seq":`+seq+`,"no_erase":false}`,
 		"", "{}", "x", `{"x":1}`, `{"seq":-1}`)
-	return one(Op{Kind: Call, Subject: api("STREAM.MSG.DELETE", name), Body: body, Header: g.level(), Streams: []string{name}})
+	return one(Op{
+		Kind: Call, Subject: api("STREAM.MSG.DELETE", name), Body: body, Header: g.level(), Streams: []string{name},
+	})
 }

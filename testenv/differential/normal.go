@@ -1,6 +1,7 @@
 package differential
 
 import (
+	"maps"
 	"regexp"
 	"strings"
 	"time"
@@ -22,15 +23,15 @@ type normaliser struct {
 func (c *client) normaliser() *normaliser {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	names := make(map[string]string, len(c.mu.names))
-	for name, p := range c.mu.names {
-		names[name] = p
-	}
-	return &normaliser{names: names, prefix: c.prefix}
+	return &normaliser{names: maps.Clone(c.mu.names), prefix: c.prefix}
 }
 
 func (n *normaliser) message(m *message) view {
-	v := view{Subject: n.text(m.subject), Reply: n.text(m.reply), Header: ackTime.ReplaceAllString(n.text(string(m.header)), "${1}<time>."), Body: n.body(m.data)}
+	v := view{
+		Subject: n.text(m.subject), Reply: n.text(m.reply),
+		Header: ackTime.ReplaceAllString(n.text(string(m.header)), "${1}<time>."),
+		Body:   n.body(m.data),
+	}
 	if strings.HasPrefix(m.subject, n.prefix) {
 		v.Subject = "<inbox>"
 	}
@@ -67,23 +68,20 @@ func (n *normaliser) body(b []byte) string {
 }
 
 // ackTime is the timestamp of an ack subject that stands in a header.
-var ackTime = regexp.MustCompile(`(\$JS\.ACK(?:\.[^.\s]+){5}\.)[0-9]{19}\.`) //nolint:gochecknoglobals // constant
+var ackTime = regexp.MustCompile(`(\$JS\.ACK(?:\.[^.\s]+){5}\.)[0-9]{19}\.`)
 
 // given reports whether a time was chosen by a script, or is none: the clock of the test is elsewhere.
 func given(t time.Time) bool { return t.Year() < 2020 || t.Year() > 2090 }
 
 var (
-	//nolint:gochecknoglobals // constant
 	timePattern = regexp.MustCompile(
 		`("(?:created|ts|first_ts|last_ts|last_active|timestamp|time|pause_until|opt_start_time)":)"([0-9TZ:.+-]+)"`)
-	//nolint:gochecknoglobals // constant
 	scalarPattern = regexp.MustCompile(`("(pause_remaining|ack_time|id)":)(?:[0-9]+|"[A-Za-z0-9]{22}")`)
-	//nolint:gochecknoglobals // constant
-	apiPattern = regexp.MustCompile(`("api":{"level":[0-9]+,)"total":[0-9]+,"errors":[0-9]+(?:,"inflight":[0-9]+)?`)
+	apiPattern    = regexp.MustCompile(`("api":{"level":[0-9]+,)"total":[0-9]+,"errors":[0-9]+(?:,"inflight":[0-9]+)?`)
 )
 
 // heartbeat reports whether a message is an idle heartbeat.
-func (v *view) heartbeat() bool {
+func (v view) heartbeat() bool {
 	return strings.HasPrefix(v.Header, "NATS/1.0 "+jsapi.StatusHeartbeat)
 }
 

@@ -83,7 +83,7 @@ func (o Op) String() string {
 	return b.String()
 }
 
-func (o *Op) deletesStream() bool { return strings.HasPrefix(o.Subject, apiPrefix+"STREAM.DELETE.") }
+func (o Op) deletesStream() bool { return strings.HasPrefix(o.Subject, apiPrefix+"STREAM.DELETE.") }
 
 const clipAt = 300
 

@@ -68,6 +68,7 @@ type runner struct {
 	loose  map[string]bool // boxes whose order depends on timing
 	inbox  string
 	before int // world.acks before the step
+	firsts int // first deliveries of JetStream before the step
 }
 
 // Replay runs a script.
@@ -96,7 +97,7 @@ func (p *Pair) run(ctx context.Context, next source, opts Options) (*Result, err
 		}
 		r.step++
 		r.op = op
-		r.before = r.w.acks
+		r.before, r.firsts = r.w.acks, r.p.want.firstDeliveries()
 		r.res.Script = append(r.res.Script, op)
 		if opts.Trace != nil {
 			opts.Trace(r.step, op)

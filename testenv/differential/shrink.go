@@ -71,7 +71,7 @@ func (r *Result) about(n int) Script {
 }
 
 // names reports whether an operation names a stream or one of its subjects.
-func (o *Op) names(stream string) bool {
+func (o Op) names(stream string) bool {
 	if o.Ack != nil {
 		return o.Ack.Stream == stream
 	}

@@ -2,6 +2,7 @@ package differential
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -40,92 +41,36 @@ func (s *Suite) Run(ctx context.Context) (failures int, err error) {
 	if s.Steps == 0 {
 		s.Steps = DefaultSteps
 	}
-	p, err := Start(ctx, s.Dir)
-	if err != nil {
-		return 0, err
-	}
-	defer func() {
-		if e := p.Stop(context.WithoutCancel(ctx)); err == nil {
-			err = e
-		}
-	}()
-	seen := make(map[string]int)
-	steps := 0
-	for _, seed := range s.Seeds {
-		begin := time.Now()
-		res, err := p.run(ctx, generate(seed, s.Steps), s.options())
-		if err != nil {
-			return failures, fmt.Errorf("seed %d: %w", seed, err)
-		}
-		steps += len(res.Script)
-		for name, n := range res.Explained {
-			seen[name] += n
-		}
-		if len(res.Diffs) > 0 {
-			failures++
-			if err := s.report(ctx, p, seed, res); err != nil {
-				return failures, err
+	out := &teller{w: s.Out}
+	err = s.with(ctx, func(p *Pair) error {
+		seen := make(map[string]int)
+		steps := 0
+		for _, seed := range s.Seeds {
+			res, err := s.seed(ctx, p, seed, out)
+			if err != nil {
+				return fmt.Errorf("seed %d: %w", seed, err)
 			}
-			continue
+			steps += len(res.Script)
+			for name, n := range res.Explained {
+				seen[name] += n
+			}
+			if len(res.Diffs) > 0 {
+				failures++
+			}
 		}
-		fmt.Fprintf(s.Out, "seed %d: %d steps, %.1f s, same\n", seed, len(res.Script), time.Since(begin).Seconds())
-	}
-	fmt.Fprintf(s.Out, "%d seeds, %d steps, %d with unexplained differences\n", len(s.Seeds), steps, failures)
-	for _, name := range slices.Sorted(maps.Keys(seen)) {
-		fmt.Fprintf(s.Out, "  explained %d times: %s\n", seen[name], name)
-	}
-	if len(s.Seeds) >= FullRun {
-		failures += s.unseen(seen)
-	}
-	return failures, nil
+		out.printf("%d seeds, %d steps, %d with unexplained differences\n", len(s.Seeds), steps, failures)
+		for _, name := range slices.Sorted(maps.Keys(seen)) {
+			out.printf("  explained %d times: %s\n", seen[name], name)
+		}
+		if len(s.Seeds) >= FullRun {
+			failures += unseen(seen, out)
+		}
+		return nil
+	})
+	return failures, errors.Join(err, out.err)
 }
 
-func (s *Suite) options() Options {
-	var opts Options
-	if s.Verbose {
-		opts.Trace = func(step int, op Op) { fmt.Fprintf(s.Out, "  %3d %s\n", step, op) }
-	}
-	return opts
-}
-
-// unseen tells of entries of the list that are not needed any more.
-func (s *Suite) unseen(seen map[string]int) int {
-	n := 0
-	for _, e := range explanations() {
-		if seen[e.name] == 0 {
-			fmt.Fprintf(s.Out, "never seen, remove it from explained.go: %s\n", e.name)
-			n++
-		}
-	}
-	return n
-}
-
-// report tells of a difference, shrunk, and keeps the script.
-func (s *Suite) report(ctx context.Context, p *Pair, seed uint64, res *Result) error {
-	fmt.Fprintf(s.Out, "seed %d: DIFFERENT at step %d: %s\n", seed, len(res.Script), res.Script[len(res.Script)-1])
-	for i := range res.Diffs {
-		fmt.Fprintf(s.Out, "  %s\n", &res.Diffs[i])
-	}
-	if s.ShrinkFor > 0 {
-		res = p.Shrink(ctx, res, s.options(), s.ShrinkFor)
-		fmt.Fprintf(s.Out, " shrunk to %d steps:\n", len(res.Script))
-		for i, op := range res.Script {
-			fmt.Fprintf(s.Out, "  %3d %s\n", i+1, op)
-		}
-		for i := range res.Diffs {
-			fmt.Fprintf(s.Out, "  %s\n", &res.Diffs[i])
-		}
-	}
-	lines, err := res.Script.MarshalLines()
-	if err != nil {
-		return err
-	}
-	path := filepath.Join(s.Dir, fmt.Sprintf("seed-%d.jsonl", seed))
-	fmt.Fprintf(s.Out, " script: %s (run it with -replay)\n", path)
-	return os.WriteFile(path, lines, 0o600)
-}
-
-// Replay runs a script from a file.
+// Replay runs a script from a file and returns how many differences nothing explains.
 func (s *Suite) Replay(ctx context.Context, path string) (failures int, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -135,20 +80,101 @@ func (s *Suite) Replay(ctx context.Context, path string) (failures int, err erro
 	if err != nil {
 		return 0, err
 	}
-	p, err := Start(ctx, s.Dir)
-	if err != nil {
-		return 0, err
-	}
-	res, err := p.Replay(ctx, script, s.options())
-	if err == nil {
+	out := &teller{w: s.Out}
+	err = s.with(ctx, func(p *Pair) error {
+		res, err := p.Replay(ctx, script, s.options(out))
+		if err != nil {
+			return err
+		}
 		for i := range res.Diffs {
-			fmt.Fprintf(s.Out, "step %d: %s\n", res.Diffs[i].Step, &res.Diffs[i])
+			out.printf("step %d: %s\n", res.Diffs[i].Step, &res.Diffs[i])
 		}
 		failures = len(res.Diffs)
-		fmt.Fprintf(s.Out, "%d steps, %d differences\n", len(res.Script), failures)
+		out.printf("%d steps, %d differences\n", len(res.Script), failures)
+		return nil
+	})
+	return failures, errors.Join(err, out.err)
+}
+
+// with runs f on a pair of servers, which it starts and stops.
+func (s *Suite) with(ctx context.Context, f func(*Pair) error) error {
+	p, err := Start(ctx, s.Dir)
+	if err != nil {
+		return err
 	}
-	if e := p.Stop(context.WithoutCancel(ctx)); err == nil {
-		err = e
+	err = f(p)
+	return errors.Join(err, p.Stop(context.WithoutCancel(ctx)))
+}
+
+func (s *Suite) options(out *teller) Options {
+	var opts Options
+	if s.Verbose {
+		opts.Trace = func(step int, op Op) { out.printf("  %3d %s\n", step, op) }
 	}
-	return failures, err
+	return opts
+}
+
+// seed runs the script of one seed and tells how it went.
+func (s *Suite) seed(ctx context.Context, p *Pair, seed uint64, out *teller) (*Result, error) {
+	begin := time.Now()
+	res, err := p.run(ctx, generate(seed, s.Steps), s.options(out))
+	if err != nil {
+		return nil, err
+	}
+	if len(res.Diffs) > 0 {
+		return res, s.report(ctx, p, seed, res, out)
+	}
+	out.printf("seed %d: %d steps, %.1f s, same\n", seed, len(res.Script), time.Since(begin).Seconds())
+	return res, nil
+}
+
+// unseen tells of entries of the list that are not needed any more, and counts them.
+func unseen(seen map[string]int, out *teller) int {
+	n := 0
+	for _, e := range explanations {
+		if seen[e.name] == 0 {
+			out.printf("never seen, remove it from explained_table.go: %s\n", e.name)
+			n++
+		}
+	}
+	return n
+}
+
+// report tells of a difference, shrunk, and keeps the script.
+func (s *Suite) report(ctx context.Context, p *Pair, seed uint64, res *Result, out *teller) error {
+	out.printf("seed %d: DIFFERENT at step %d: %s\n", seed, len(res.Script), res.Script[len(res.Script)-1])
+	out.diffs(res.Diffs)
+	if s.ShrinkFor > 0 {
+		res = p.Shrink(ctx, res, s.options(out), s.ShrinkFor)
+		out.printf(" shrunk to %d steps:\n", len(res.Script))
+		for i, op := range res.Script {
+			out.printf("  %3d %s\n", i+1, op)
+		}
+		out.diffs(res.Diffs)
+	}
+	lines, err := res.Script.MarshalLines()
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(s.Dir, fmt.Sprintf("seed-%d.jsonl", seed))
+	out.printf(" script: %s (run it with -replay)\n", path)
+	return os.WriteFile(path, lines, 0o600)
+}
+
+// teller writes for people and keeps the first error of it.
+type teller struct {
+	w   io.Writer
+	err error
+}
+
+func (t *teller) printf(format string, args ...any) {
+	if t.err == nil {
+		_, t.err = fmt.Fprintf(t.w, format, args...)
+	}
+}
+
+func (t *teller) diffs(diffs []Diff) {
+	for i := range diffs {
+		t.printf("  %s\n", &diffs[i])
+	}
 }

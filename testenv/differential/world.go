@@ -74,6 +74,9 @@ func (w *world) setConsumers(stream, body string) error {
 				Consumer uint64 `json:"consumer_seq"`
 				Stream   uint64 `json:"stream_seq"`
 			} `json:"delivered"`
+			AckFloor struct {
+				Consumer uint64 `json:"consumer_seq"`
+			} `json:"ack_floor"`
 			NumAckPending  int    `json:"num_ack_pending"`
 			NumRedelivered int    `json:"num_redelivered"`
 			NumWaiting     int    `json:"num_waiting"`
@@ -93,7 +96,8 @@ func (w *world) setConsumers(stream, body string) error {
 	for i := range list.Consumers {
 		c := &list.Consumers[i]
 		ws.consumers[c.Name] = &jsapi.ConsumerInfo{
-			Name: c.Name, Delivered: jsapi.SequenceInfo{Consumer: c.Delivered.Consumer, Stream: c.Delivered.Stream},
+			Stream: stream, Name: c.Name, AckFloor: jsapi.SequenceInfo{Consumer: c.AckFloor.Consumer},
+			Delivered:     jsapi.SequenceInfo{Consumer: c.Delivered.Consumer, Stream: c.Delivered.Stream},
 			NumAckPending: c.NumAckPending, NumRedelivered: c.NumRedelivered,
 			NumWaiting: c.NumWaiting, NumPending: c.NumPending, Paused: c.Paused,
 			Config: &jsapi.ConsumerConfig{
@@ -127,6 +131,13 @@ func (w *world) pending() bool {
 		}
 	}
 	return false
+}
+
+// firstDeliveries counts the messages that were delivered for the first time.
+func (c *client) firstDeliveries() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.firsts
 }
 
 // deliveries counts the deliveries of each consumer, and finds the last one of each message.

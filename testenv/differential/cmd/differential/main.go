@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -11,7 +12,16 @@ import (
 	"github.com/holdfast-mq/holdfast/testenv/differential"
 )
 
-func main() {
+// Exit codes.
+const (
+	exitSame = iota
+	exitDifferent
+	exitFailed
+)
+
+func main() { os.Exit(run()) }
+
+func run() int {
 	seeds := flag.Uint64("seeds", differential.FullRun, "how many seeds to run")
 	first := flag.Uint64("first", 1, "the first seed")
 	steps := flag.Int("steps", differential.DefaultSteps, "operations of each seed")
@@ -22,10 +32,14 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if *dir == "" {
+	if *seeds == 0 {
+		return failed(errors.New("-seeds 0: nothing would be compared; give 1 or more"))
+	}
+	temporary := *dir == ""
+	if temporary {
 		d, err := os.MkdirTemp("", "differential-")
 		if err != nil {
-			fatal(err)
+			return failed(err)
 		}
 		*dir = d
 	}
@@ -33,20 +47,26 @@ func main() {
 	for i := range *seeds {
 		s.Seeds = append(s.Seeds, *first+i)
 	}
-	run := s.Run
+	do := s.Run
 	if *replay != "" {
-		run = func(ctx context.Context) (int, error) { return s.Replay(ctx, *replay) }
+		do = func(ctx context.Context) (int, error) { return s.Replay(ctx, *replay) }
 	}
-	failures, err := run(ctx)
+	failures, err := do(ctx)
 	if err != nil {
-		fatal(err)
+		return failed(err)
 	}
 	if failures > 0 {
-		os.Exit(1)
+		return exitDifferent
 	}
+	if temporary { // else the scripts in it are needed
+		if err := os.RemoveAll(*dir); err != nil {
+			return failed(err)
+		}
+	}
+	return exitSame
 }
 
-func fatal(err error) {
+func failed(err error) int {
 	fmt.Fprintln(os.Stderr, "differential:", err)
-	os.Exit(2)
+	return exitFailed
 }
