@@ -40,6 +40,7 @@ type clusterCmd struct {
 	Members  membersCmd  `cmd:"" help:"Show the nodes and what they are in the groups."`
 	Transfer transferCmd `cmd:"" help:"Hand the leadership of a group to another node."`
 	Remove   removeCmd   `cmd:"" help:"Take a node out of the cluster for good."`
+	Recover  recoverCmd  `cmd:"" help:"Go on with one stopped node after the majority was lost for good, giving up the others."`
 	Local    localCmd    `cmd:"" help:"Run three nodes on this machine that find each other by gossip, until Ctrl-C."`
 }
 
@@ -72,6 +73,12 @@ type removeCmd struct {
 
 type leaveCmd struct {
 	Ask operatorFlags `embed:""`
+}
+
+// recoverCmd is for a cluster that lost the majority of its voters for good.
+type recoverCmd struct {
+	Dir      string `arg:"" help:"Data directory of the node that survives; it must be stopped."`
+	Survivor string `required:"" placeholder:"NODE" help:"Id of that node, to say that it is meant. Every other node of the cluster is given up and must never start again with its old data."`
 }
 
 type localCmd struct {
