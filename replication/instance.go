@@ -53,7 +53,7 @@ func (g *Group) start(ctx context.Context, r *replica) (*instance, error) {
 	}
 	conf := raftConfig(raft.ServerID(r.server), g.cfg.Timeouts, g.cfg.Retention, g.log)
 	conf.NotifyCh = in.notify
-	in.raft, err = raft.NewRaft(conf, r.fsm, r.logs, r.logs, r.snaps, trans)
+	in.raft, err = raft.NewRaft(conf, r.fsm, r.logs, haltingStore{r.logs}, r.snaps, trans)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("group %d: start Raft: %w", g.id, err), trans.Close())
 	}

@@ -51,11 +51,14 @@ func writeFile(fsys FS, name string, data []byte) error {
 	return nil
 }
 
+// errNotReplaced says of a failed replaceFile that the old file is surely the one in force.
+var errNotReplaced = errors.New("not replaced")
+
 // replaceFile replaces dir/name durably and atomically.
 func replaceFile(fsys FS, dir, name string, data []byte) error {
 	path := fsys.PathJoin(dir, name)
 	if err := writeFile(fsys, path+tmpSuffix, data); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errNotReplaced, err)
 	}
 	if err := fsys.Rename(path+tmpSuffix, path); err != nil {
 		return fmt.Errorf("rename %s: %w", path+tmpSuffix, err)

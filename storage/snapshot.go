@@ -2,7 +2,9 @@ package storage
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"syscall"
 
 	"go.uber.org/zap"
 
@@ -60,8 +62,11 @@ func (s *Store) PublishLocal(meta SnapshotMeta) error {
 func (s *Store) publish(ptr Pointer) error {
 	ptr.Snapshot.Conf = append([]byte(nil), ptr.Snapshot.Conf...)
 	if err := writePointer(s.fs, s.cfg.Dir, &ptr); err != nil {
-		// Which of the two is on disk is not known: only a new start can tell.
 		err = fmt.Errorf("publish snapshot %d: %w", ptr.Snapshot.Index, err)
+		if errors.Is(err, errNotReplaced) && errors.Is(err, syscall.ENOSPC) {
+			return err // tried again when there is room
+		}
+		// Which of the two is on disk is not known: only a new start can tell.
 		s.fatal(err)
 		return err
 	}

@@ -53,6 +53,7 @@ type Store struct {
 	pointerMu sync.Mutex
 	// failure is the first thing told to Config.Fatal. Nothing is written after it.
 	failure atomic.Pointer[error]
+	broken  chan struct{} // closed with the first failure
 	// handles counts databases that are not closed yet.
 	handles sync.WaitGroup
 
@@ -74,7 +75,7 @@ func Open(cfg Config) (*Store, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, fs: cfg.FS, log: cfg.Logger.With(zap.String("dir", cfg.Dir))}
+	s := &Store{cfg: cfg, fs: cfg.FS, log: cfg.Logger.With(zap.String("dir", cfg.Dir)), broken: make(chan struct{})}
 	if !cfg.ReadOnly {
 		if err := makeDir(s.fs, cfg.Dir); err != nil {
 			return nil, err
@@ -270,8 +271,13 @@ func (s *Store) Flush() error {
 
 // flush fails after a fatal error: what Pebble then calls done may not be.
 func (s *Store) flush(h *handle) error {
-	if err := h.db.Flush(); err != nil {
+	done, err := h.db.AsyncFlush()
+	if err != nil {
 		return h.wrap(fmt.Errorf("flush %s: %w", h.path, err))
+	}
+	select {
+	case <-done:
+	case <-s.broken: // it may be tried for ever
 	}
 	return s.writable()
 }
@@ -287,7 +293,9 @@ func (s *Store) Pointer() Pointer {
 
 // fatal tells that the process must end, and fails the store in case it goes on.
 func (s *Store) fatal(err error) {
-	s.failure.CompareAndSwap(nil, &err)
+	if s.failure.CompareAndSwap(nil, &err) {
+		close(s.broken)
+	}
 	s.cfg.Fatal(err)
 }
 

@@ -24,7 +24,7 @@ const (
 	MinMargin = 16 << 20
 	// PollEvery is how often Run looks.
 	PollEvery = time.Second
-	// RetryAfter is how long after a write met a full disk the next table may be created.
+	// RetryAfter is how long after a table could not be written the next one may be created.
 	RetryAfter = time.Second
 
 	// marginShare: the margin is this part of MinFree.
@@ -74,8 +74,8 @@ type Guard struct {
 	growing  vfs.File // the ballast while it is being made
 	refusing bool
 	full     uint64
-	fullAt   time.Time
-	blind    bool // the last look failed
+	tableAt  time.Time // when a table could not be written
+	blind    bool      // the last look failed
 }
 
 // New looks at the disk once. It changes nothing: Run makes the ballast.
@@ -202,7 +202,6 @@ func (g *Guard) onFull() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.full++
-	g.fullAt = time.Now()
 	gone := g.have
 	if err := g.discard(); err != nil {
 		g.log.Error("the ballast cannot be removed", zap.String("file", g.ballast()), zap.Error(err))

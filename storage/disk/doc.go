@@ -25,8 +25,8 @@
 // disk full waits until it is removed and is tried once more (vfs.OnDiskFull). That
 // matters most for Pebble's MANIFEST: to fail there ends the process.
 //
-// A database whose flush fails for want of room tries again at once, for ever. FS lets
-// it create a table only every RetryAfter while the disk is full.
+// A database whose flush fails tries again at once, for ever. FS lets it create a table
+// no earlier than RetryAfter after one that could not be written.
 //
 // # Goroutines
 //

@@ -10,7 +10,7 @@ import (
 )
 
 // guardedFS is vfs.OnDiskFull with what that leaves out: preallocations, and a pause
-// between tables after a write met a full disk.
+// after a table that could not be written.
 type guardedFS struct {
 	vfs.FS
 
@@ -25,33 +25,67 @@ func (p guardedFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error
 	if d := p.g.wait(name); d > 0 {
 		<-time.After(d)
 	}
-	return p.file(p.FS.Create(name, c))
+	f, err := p.FS.Create(name, c)
+	if isTable(name) && err != nil {
+		p.g.tableFailed()
+	}
+	return p.file(f, isTable(name) || strings.HasPrefix(p.PathBase(name), manifestPrefix), err)
 }
 
 // OpenReadWrite implements vfs.FS.
 func (p guardedFS) OpenReadWrite(
 	name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption,
 ) (vfs.File, error) {
-	return p.file(p.FS.OpenReadWrite(name, c, opts...))
+	f, err := p.FS.OpenReadWrite(name, c, opts...)
+	return p.file(f, false, err)
 }
 
 // ReuseForWrite implements vfs.FS.
 func (p guardedFS) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	return p.file(p.FS.ReuseForWrite(oldname, newname, c))
+	f, err := p.FS.ReuseForWrite(oldname, newname, c)
+	return p.file(f, false, err)
 }
 
-func (p guardedFS) file(f vfs.File, err error) (vfs.File, error) {
+func (p guardedFS) file(f vfs.File, table bool, err error) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return guardedFile{f, p.g}, nil
+	return guardedFile{f, p.g, table}, nil
 }
 
 // guardedFile is a file that may be written to.
 type guardedFile struct {
 	vfs.File
 
-	g *Guard
+	g     *Guard
+	table bool // a failure ends a flush
+}
+
+// Write implements vfs.File.
+func (f guardedFile) Write(p []byte) (int, error) {
+	n, err := f.File.Write(p)
+	if err != nil && f.table {
+		f.g.tableFailed()
+	}
+	return n, err
+}
+
+// Sync implements vfs.File.
+func (f guardedFile) Sync() error {
+	err := f.File.Sync()
+	if err != nil && f.table {
+		f.g.tableFailed()
+	}
+	return err
+}
+
+// SyncData implements vfs.File.
+func (f guardedFile) SyncData() error {
+	err := f.File.SyncData()
+	if err != nil && f.table {
+		f.g.tableFailed()
+	}
+	return err
 }
 
 // Preallocate implements vfs.File.
@@ -64,18 +98,28 @@ func (f guardedFile) Preallocate(off, length int64) error {
 	return err
 }
 
-// tableSuffix ends the names of Pebble's tables.
-const tableSuffix = ".sst"
+// manifestPrefix begins the name of Pebble's list of tables: a flush that cannot write
+// it made its table for nothing.
+const manifestPrefix = "MANIFEST-"
+
+// isTable tells Pebble's tables by their names.
+func isTable(name string) bool { return strings.HasSuffix(name, ".sst") }
+
+func (g *Guard) tableFailed() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.tableAt = time.Now()
+}
 
 // wait is how long a file must not be created yet.
 func (g *Guard) wait(name string) time.Duration {
-	if !strings.HasSuffix(name, tableSuffix) {
+	if !isTable(name) {
 		return 0
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.full == 0 {
+	if g.tableAt.IsZero() {
 		return 0
 	}
-	return RetryAfter - time.Since(g.fullAt)
+	return RetryAfter - time.Since(g.tableAt)
 }
