@@ -14,6 +14,7 @@ type cli struct {
 	Leave   leaveCmd   `cmd:"" help:"Take a node out of its cluster for good, and stop it."`
 	Check   checkCmd   `cmd:"" help:"Verify the files of a stopped node, changing nothing."`
 	Dump    dumpCmd    `cmd:"" help:"List what the files of a stopped node hold."`
+	Salvage salvageCmd `cmd:"" help:"Copy out of a stopped node's files the messages that verify, and list what does not."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 
@@ -93,6 +94,11 @@ type dumpCmd struct {
 	Dir   string `arg:"" help:"Data directory of a node that is stopped."`
 	Group int    `default:"-1" placeholder:"N" help:"Only this group (default: all)."`
 	Log   bool   `help:"List every record of the logs, too."`
+}
+
+type salvageCmd struct {
+	Dir string `arg:"" help:"Data directory of a node that is stopped; nothing in it is changed."`
+	Out string `arg:"" help:"Directory to write to: a new or an empty one."`
 }
 
 type versionCmd struct{}

@@ -49,7 +49,7 @@ func TestExitCodes(t *testing.T) {
 		{"version", []string{"version"}, exitOK, "holdfast " + node.Version, ""},
 		{"unknown command", []string{"run"}, exitUsage, "", "unexpected argument run"},
 		{"unknown flag", []string{"serve", "--port", "1"}, exitUsage, "", "unknown flag --port"},
-		{"later command", []string{"salvage"}, exitUsage, "", "unexpected argument salvage"},
+		{"salvage of nothing", []string{"salvage", empty, empty}, exitUsage, "", "is no data directory of a node"},
 		{"no number", []string{"serve", "--groups", "x"}, exitUsage, "", "--groups"},
 		{
 			"bad configuration",

@@ -11,6 +11,7 @@
 //	cluster remove   take a node out
 //	leave            take the asked node out, and stop it
 //	check, dump      the files of a node that is stopped
+//	salvage          copies out of them what verifies
 //	version
 //
 // # Settings
@@ -27,6 +28,8 @@
 //	0    done, or stopped in order
 //	1    failed
 //	2    wrong usage or configuration; nothing was started
-//	3    check or dump found damage
+//	3    check, dump or salvage found damage
+//	4    a node that ran could not go on, because its disk failed, was full or hung; the last line of the log
+//	     names the file. What it acknowledged is safe on the others: start it again, on a disk that works
 //	130  ended at once by SIGINT, 143 by SIGTERM
 package main

@@ -92,6 +92,14 @@ func (c *checkCmd) Run(env *environment) error {
 	if !s.identity(env) {
 		bad++
 	}
+	marked, err := filepath.Glob(filepath.Join(s.dir, "groups", "*", "DAMAGED"))
+	for _, path := range marked {
+		bad++
+		env.say("marked as damaged when it ran: %s", path)
+	}
+	if err != nil {
+		return errors.Join(err, s.lock.Release())
+	}
 	for _, group := range s.groups {
 		summary, err := s.check(env, group)
 		if err != nil {
@@ -134,8 +142,8 @@ func (s *stopped) check(env *environment, group int) (summary string, err error)
 		return "", fmt.Errorf("state: %w", err)
 	}
 	if applied.Index > log.LastIndex && (!ptr.Installed || ptr.Snapshot.Index < applied.Index) {
-		return "", fmt.Errorf("%w: the state has applied entry %d, the log ends at %d",
-			record.ErrDamaged, applied.Index, log.LastIndex)
+		return "", record.Damaged(s.logDir(group), "the log ends at %d, the state has applied entry %d",
+			log.LastIndex, applied.Index)
 	}
 	tail := "sealed"
 	switch {

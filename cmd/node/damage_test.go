@@ -242,7 +242,7 @@ func TestDirectoryOfAnotherCluster(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = c.Stop(context.Background()) }()
+		t.Cleanup(func() { _ = c.Stop(context.Background()) })
 		clusters[i] = c
 	}
 	ids := [2]string{clusterID(t, dirs[0]), clusterID(t, dirs[1])}

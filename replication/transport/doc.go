@@ -24,7 +24,8 @@
 //   - Hello. On each connection, before any other frame of a group, both replicas say
 //     their term, last entry, newest truncation term, marks and clocks, and judge the
 //     other's (HelloSource). One that finds a replica below a mark still answers with its
-//     own hello, and then refuses what follows: so the other finds it, too. A re-created instance does it again on open connections.
+//     own hello, and then refuses what follows: so the other finds it, too. A re-created
+//     instance does it again on open connections.
 //   - Vote embargo. From its creation a group's transport neither asks for nor gives
 //     votes and pre-votes, nor accepts TimeoutNow, until one heartbeat timeout of
 //     CLOCK_BOOTTIME has passed and hellos were exchanged with the current leader or
