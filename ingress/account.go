@@ -16,6 +16,7 @@ type account struct {
 	srv  *Server
 	conn Conn
 	link Link
+	used usageCache
 }
 
 // send sends what stays true, whoever leads when it arrives: a committed fact, or that

@@ -201,15 +201,11 @@ const listCost = 512
 // stored is a stream as this node's replica of its group has it.
 func (s *Server) stored(r record.StreamRow) (*api.View, error) {
 	store := s.read(r.Group)
-	b, err := store.Stream(r.ID)
+	b, state, err := store.Stream(r.ID)
 	if err != nil {
 		return nil, err
 	}
 	d, err := plan.ParseStreamDescription(b)
-	if err != nil {
-		return nil, err
-	}
-	state, err := store.StreamState(r.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -143,29 +143,43 @@ func encodeJSON(v any) []byte {
 // refresh reads what changed since the last call. d.mu is held.
 func (d *directory) refresh() {
 	d.meta.Scan(accountPrefix, func(m record.MetaRow) bool {
-		name := strings.TrimPrefix(m.Key, accountPrefix)
-		a := d.mu.accounts[name]
-		if a == nil {
-			a = &accountRows{rows: make(map[string]cachedRow)}
-			d.mu.accounts[name] = a
-		}
-		if a.version == m.Version {
-			return true
-		}
-		j := readJournal(m)
-		a.version = m.Version
-		missed := j.Count - a.count
-		if j.Count < a.count || missed > uint64(len(j.Names)) {
-			d.rescan(name, a)
-		} else {
-			for _, changed := range j.Names[uint64(len(j.Names))-missed:] {
-				m, ok := d.meta.Get(streamKey(name, changed))
-				d.note(nameKey{name, changed}, a, m, ok)
-			}
-		}
-		a.count = j.Count
+		d.refreshAccount(&m)
 		return true
 	})
+}
+
+// refreshed returns the streams of one account as they are now, nil if it never had any.
+// It costs one read if nothing changed. d.mu is held.
+func (d *directory) refreshed(account string) *accountRows {
+	if m, ok := d.meta.Get(accountKey(account)); ok {
+		d.refreshAccount(&m)
+	}
+	return d.mu.accounts[account]
+}
+
+// refreshAccount reads what changed, by the account's row. d.mu is held.
+func (d *directory) refreshAccount(m *record.MetaRow) {
+	name := strings.TrimPrefix(m.Key, accountPrefix)
+	a := d.mu.accounts[name]
+	if a == nil {
+		a = &accountRows{rows: make(map[string]cachedRow)}
+		d.mu.accounts[name] = a
+	}
+	if a.version == m.Version {
+		return
+	}
+	j := readJournal(*m)
+	a.version = m.Version
+	missed := j.Count - a.count
+	if j.Count < a.count || missed > uint64(len(j.Names)) {
+		d.rescan(name, a)
+	} else {
+		for _, changed := range j.Names[uint64(len(j.Names))-missed:] {
+			m, ok := d.meta.Get(streamKey(name, changed))
+			d.note(nameKey{name, changed}, a, m, ok)
+		}
+	}
+	a.count = j.Count
 }
 
 // rescan reads all rows of an account.
@@ -277,8 +291,7 @@ func (a *accountRows) sorted() []string {
 func (d *directory) page(account string, keep func(*record.StreamRow) bool, offset, limit int) ([]record.StreamRow, int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.refresh()
-	a := d.mu.accounts[account]
+	a := d.refreshed(account)
 	if a == nil {
 		return nil, 0
 	}
@@ -299,6 +312,9 @@ func (d *directory) page(account string, keep func(*record.StreamRow) bool, offs
 
 // emptiest returns the group from 1 to n with the fewest streams.
 func (d *directory) emptiest(n uint32) uint32 {
+	if n == 1 {
+		return 1
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.refresh()
@@ -315,8 +331,7 @@ func (d *directory) emptiest(n uint32) uint32 {
 func (d *directory) overlap(account, except string, subjects []string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.refresh()
-	a := d.mu.accounts[account]
+	a := d.refreshed(account)
 	if a == nil {
 		return ""
 	}

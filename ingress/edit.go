@@ -156,10 +156,10 @@ func (d *directory) write(ctx context.Context, batch []*edit) {
 	})
 	defer stop()
 	for len(batch) > 0 {
-		conds, writes, left, err := d.plan(batch)
+		entry, left, err := d.plan(batch)
 		batch = left
 		if err == nil && len(left) > 0 {
-			err = d.meta.Write(write, conds, writes)
+			err = d.meta.Write(write, entry.conds, entry.writes)
 		}
 		if errors.Is(err, record.ErrConflict) && write.Err() == nil {
 			continue
@@ -171,18 +171,27 @@ func (d *directory) write(ctx context.Context, batch []*edit) {
 	}
 }
 
+// metaEntry is a conditional write of rows.
+type metaEntry struct {
+	conds  []record.MetaCond
+	writes []record.MetaWrite
+}
+
+func (e *metaEntry) put(key string, version uint64, value []byte) {
+	e.conds = append(e.conds, record.MetaCond{Key: key, Version: version})
+	e.writes = append(e.writes, record.MetaWrite{Key: key, Value: value})
+}
+
 // plan judges edits on the rows as they are, answers those that fail, and returns what
 // writes the rest.
-func (d *directory) plan(batch []*edit) (
-	conds []record.MetaCond, writes []record.MetaWrite, left []*edit, err error,
-) {
+func (d *directory) plan(batch []*edit) (entry metaEntry, left []*edit, err error) {
 	account := batch[0].row.Account
 	lock, _ := d.meta.Get(accountKey(account))
 	ids, _ := d.meta.Get(idKey)
 	last := uint64(0)
 	if len(ids.Value) > 0 {
 		if last, err = strconv.ParseUint(string(ids.Value), 10, 32); err != nil {
-			return nil, nil, batch, fmt.Errorf("row %s: %w", idKey, err)
+			return entry, batch, fmt.Errorf("row %s: %w", idKey, err)
 		}
 	}
 	var made subjectTree[string] // subjects of the rows that are made here
@@ -198,23 +207,18 @@ func (d *directory) plan(batch []*edit) (
 			last++
 			made.add(e.row.Name, e.row.Subjects)
 		}
-		key := streamKey(account, e.row.Name)
-		w := record.MetaWrite{Key: key}
+		var value []byte
 		if e.next != nil {
-			w.Value = encodeJSON(e.next)
+			value = encodeJSON(e.next)
 		}
-		conds, writes = append(conds, record.MetaCond{Key: key, Version: version}), append(writes, w)
+		entry.put(streamKey(account, e.row.Name), version, value)
 		names, left = append(names, e.row.Name), append(left, e)
 	}
-	conds = append(conds, record.MetaCond{Key: accountKey(account), Version: lock.Version})
-	writes = append(writes, record.MetaWrite{
-		Key: accountKey(account), Value: encodeJSON(readJournal(lock).with(names...)),
-	})
+	entry.put(accountKey(account), lock.Version, encodeJSON(readJournal(lock).with(names...)))
 	if last != first {
-		conds = append(conds, record.MetaCond{Key: idKey, Version: ids.Version})
-		writes = append(writes, record.MetaWrite{Key: idKey, Value: strconv.AppendUint(nil, last, 10)})
+		entry.put(idKey, ids.Version, strconv.AppendUint(nil, last, 10))
 	}
-	return conds, writes, left, nil
+	return entry, left, nil
 }
 
 // judge says what becomes of the row of an edit, which is at the version returned. made

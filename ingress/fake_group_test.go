@@ -379,9 +379,25 @@ func (v storeView) StreamState(id record.StreamID) (record.StreamState, error) {
 	return row.State, err
 }
 
-func (v storeView) Stream(id record.StreamID) ([]byte, error) {
+func (v storeView) Stream(id record.StreamID) ([]byte, record.StreamState, error) {
 	row, err := v.Store.Stream(id)
-	return row.Description, err
+	return row.Description, row.State, err
+}
+
+func (v storeView) All(
+	stream func(record.StreamID, []byte, *record.StreamState), consumer func(record.StreamID, []byte),
+) error {
+	err := v.Streams(func(row storage.StreamRow) bool {
+		stream(row.ID, row.Description, &row.State)
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	return v.AllConsumers(func(row storage.ConsumerRow) bool {
+		consumer(row.Stream, row.Description)
+		return true
+	})
 }
 
 func (v storeView) Dedup(id record.StreamID, msgID string) (seq uint64, at int64, ok bool, err error) {

@@ -84,8 +84,14 @@ type Term interface {
 
 // Rows reads the applied rows that describe streams and consumers.
 type Rows interface {
-	// Stream returns the description of a stream, or record.ErrNotFound.
-	Stream(id record.StreamID) (description []byte, err error)
+	// Stream returns the description and the counters of a stream, or record.ErrNotFound.
+	Stream(id record.StreamID) (description []byte, st record.StreamState, err error)
+	// All calls stream for every stream, then consumer for every consumer, in the order of
+	// streams: far cheaper for many than to ask for each.
+	All(
+		stream func(id record.StreamID, description []byte, st *record.StreamState),
+		consumer func(id record.StreamID, description []byte),
+	) error
 	// Consumers calls f for every consumer of a stream.
 	Consumers(id record.StreamID, f func(record.ConsumerID, []byte, record.ConsumerState) bool) error
 	// Pendings calls f for the pending rows of a consumer, in order of sequence.

@@ -66,7 +66,7 @@ func (e *engine) load(st *stream) bool {
 	if st.loaded {
 		return true
 	}
-	b, err := e.store.Stream(st.row.ID)
+	b, _, err := e.store.Stream(st.row.ID)
 	if err != nil {
 		if !errors.Is(err, record.ErrNotFound) {
 			e.p.Fatal(err)

@@ -5,6 +5,9 @@ import (
 	"context"
 	"hash/maphash"
 	"sync"
+	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/holdfast-mq/holdfast/ingress/api"
 	"github.com/holdfast-mq/holdfast/ingress/jsapi"
@@ -12,8 +15,16 @@ import (
 	"github.com/holdfast-mq/holdfast/storage/record"
 )
 
+// manyStreams is how many streams of an account are looked at one by one; of more, all that there are are read in
+// one go, and what that found is used for usageShare times as long as it took.
+const (
+	manyStreams = 128
+	usageShare  = 9
+)
+
 // accountInfo answers INFO. It looks at every stream of the account; clients ask before each key-value bucket
-// that they make, so what it has to read of a stream is little.
+// that they make, so what it has to read of a stream is little. The streams are counted as they are; what they use
+// may be as old as manyStreams says.
 func (s *Server) accountInfo(ctx context.Context, c *call, ac *api.Call) {
 	rows := s.dir.rows(c.acct.Name, func(r *record.StreamRow) bool { return r.Phase == record.StreamLive })
 	if err := s.caughtUp(ctx, rows); err != nil {
@@ -23,49 +34,104 @@ func (s *Server) accountInfo(ctx context.Context, c *call, ac *api.Call) {
 	info := &jsapi.AccountInfo{Domain: s.cfg.Domain}
 	info.Limits = jsapi.Unlimited()
 	info.API = jsapi.APIStats{Level: api.Level, Total: s.stats.total.Load(), Errors: s.stats.errors.Load()}
-	for i := range rows {
-		if err := s.addUsage(info, &rows[i]); err != nil {
-			continue // gone since, or on its way
-		}
-		info.Streams++
+	var u usage
+	if len(rows) <= manyStreams {
+		u = s.usageOfEach(rows)
+	} else {
+		u = c.acct.used.get(func() usage { return s.usageOfAll(rows) })
+		u.streams = len(rows)
 	}
+	info.Streams, info.Consumers = u.streams, u.consumers
+	info.Memory, info.ReservedMemory = u.memory, u.reservedMemory
+	info.Store, info.ReservedStore = u.store, u.reservedStore
 	ac.Answer(jsapi.AccountInfoResponse{Response: jsapi.NewResponse(ac.Req.Verb), AccountInfo: info})
 }
 
-// addUsage adds what a stream uses, as this node's replica of its group has it.
-func (s *Server) addUsage(info *jsapi.AccountInfo, r *record.StreamRow) error {
-	store := s.read(r.Group)
-	b, err := store.Stream(r.ID)
-	if err != nil {
-		return err
-	}
-	fact, err := s.facts.of(r.ID, b)
-	if err != nil {
-		return err
-	}
-	state, err := store.StreamState(r.ID)
-	if err != nil {
-		return err
-	}
-	consumers := 0
-	err = store.Consumers(r.ID, func(_ record.ConsumerID, b []byte, _ record.ConsumerState) bool {
-		if visible(b) {
-			consumers++
-		}
-		return true
-	})
-	if err != nil {
-		return err
-	}
-	info.Consumers += consumers
-	if fact.memory {
-		info.Memory += state.Bytes
-		info.ReservedMemory += fact.reserved
+// usage is what streams use.
+type usage struct {
+	streams, consumers            int
+	memory, store                 uint64
+	reservedMemory, reservedStore uint64
+}
+
+func (u *usage) add(f fact, st *record.StreamState) {
+	u.streams++
+	if f.memory {
+		u.memory += st.Bytes
+		u.reservedMemory += f.reserved
 	} else {
-		info.Store += state.Bytes
-		info.ReservedStore += fact.reserved
+		u.store += st.Bytes
+		u.reservedStore += f.reserved
 	}
-	return nil
+}
+
+// usageOfEach asks this node's replicas for each stream. One that is gone since, or on its way, does not count.
+func (s *Server) usageOfEach(rows []record.StreamRow) usage {
+	var u usage
+	for i := range rows {
+		r := &rows[i]
+		store := s.read(r.Group)
+		b, state, err := store.Stream(r.ID)
+		if err != nil {
+			continue
+		}
+		f, err := s.facts.of(r.ID, b)
+		if err != nil {
+			continue
+		}
+		u.add(f, &state)
+		_ = store.Consumers(r.ID, func(_ record.ConsumerID, b []byte, _ record.ConsumerState) bool { // told by Stream
+			if visible(b) {
+				u.consumers++
+			}
+			return true
+		})
+	}
+	return u
+}
+
+// usageOfAll reads all streams of the groups that rows are in, once.
+func (s *Server) usageOfAll(rows []record.StreamRow) usage {
+	var u usage
+	ours, groups := make(map[record.StreamID]bool, len(rows)), make(map[uint32]bool)
+	for i := range rows {
+		ours[rows[i].ID], groups[rows[i].Group] = true, true
+	}
+	for group := range groups {
+		err := s.read(group).All(func(id record.StreamID, b []byte, st *record.StreamState) {
+			if !ours[id] {
+				return
+			}
+			if f, err := s.facts.of(id, b); err == nil {
+				u.add(f, st)
+			}
+		}, func(id record.StreamID, b []byte) {
+			if ours[id] && visible(b) {
+				u.consumers++
+			}
+		})
+		if err != nil {
+			s.log.Warn("reading what an account uses", zap.Uint32("group", group), zap.Error(err))
+		}
+	}
+	return u
+}
+
+// usageCache keeps a usage for a while that depends on what it cost to find out. Safe for concurrent use.
+type usageCache struct {
+	mu    sync.Mutex
+	last  usage
+	until time.Time
+}
+
+func (c *usageCache) get(find func() usage) usage {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if begun := time.Now(); begun.After(c.until) {
+		c.last = find()
+		c.until = begun.Add((usageShare + 1) * time.Since(begun))
+	}
+	return c.last
 }
 
 // visible says whether counts show a consumer, by its description. Only one that has the word in it is decoded.

@@ -1,7 +1,9 @@
 package ingress
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/holdfast-mq/holdfast/ingress/jsapi"
 	"github.com/holdfast-mq/holdfast/ingress/plan"
@@ -59,5 +61,64 @@ func TestVisible(t *testing.T) {
 		if got := visible(d.Encode()); got != tt.want {
 			t.Errorf("%+v: %v, want %v", tt.cfg, got, tt.want)
 		}
+	}
+}
+
+// TestUsageOfManyStreams: read in one go it is what it is one by one, and for a while it
+// is not read again; the number of streams is always that of now.
+func TestUsageOfManyStreams(t *testing.T) {
+	t.Parallel()
+	inWorld(t, Config{}, func(t *testing.T, n *node) {
+		create := func(i int) {
+			t.Helper()
+			storage := []string{"file", "memory"}[i%2]
+			must[jsapi.StreamCreateResponse](n, fmt.Sprintf("STREAM.CREATE.U%d", i), m{
+				"name": fmt.Sprintf("U%d", i), "subjects": []string{fmt.Sprintf("u.%d", i)}, "retention": "limits",
+				"storage": storage, "max_bytes": 1 << 20,
+			})
+			n.publish(fmt.Sprintf("u.%d", i), "", "x")
+		}
+		for i := range manyStreams {
+			create(i)
+		}
+		for i := range 3 {
+			must[jsapi.ConsumerResponse](n, fmt.Sprintf("CONSUMER.DURABLE.CREATE.U%d.C", i), m{
+				"stream_name": fmt.Sprintf("U%d", i), "config": m{"durable_name": "C", "ack_policy": "explicit"},
+			})
+		}
+		info := func() jsapi.AccountInfo {
+			t.Helper()
+			in := must[jsapi.AccountInfoResponse](n, "INFO", nil).AccountInfo
+			in.API = jsapi.APIStats{}
+			return *in
+		}
+		each := info()
+		size := uint64(30 + len("u.100") + 1)
+		if each.Streams != manyStreams || each.Consumers != 3 || each.Store == 0 || each.Store > size*manyStreams/2 ||
+			each.ReservedStore != manyStreams/2<<20 || each.ReservedMemory != each.ReservedStore {
+			t.Fatalf("usage %+v", each)
+		}
+		rows := n.srv.dir.rows("A", func(*record.StreamRow) bool { return true })
+		if one, all := n.srv.usageOfEach(rows), n.srv.usageOfAll(rows); one != all {
+			t.Fatalf("one by one %+v, at once %+v", one, all)
+		}
+		create(manyStreams)
+		if all := info(); all.Streams != manyStreams+1 || all.Consumers != 3 || all.Store < each.Store {
+			t.Fatalf("usage %+v of one more", all)
+		}
+	})
+	var c usageCache
+	found := 0
+	find := func() usage {
+		found++
+		<-time.After(10 * time.Millisecond)
+		return usage{streams: found}
+	}
+	if a, b := c.get(find), c.get(find); a.streams != 1 || b.streams != 1 {
+		t.Fatalf("found %d and %d, want it found once", a.streams, b.streams)
+	}
+	c.until = time.Now()
+	if a := c.get(find); a.streams != 2 {
+		t.Fatalf("found %d times after its time", a.streams)
 	}
 }

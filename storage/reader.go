@@ -145,6 +145,13 @@ func (s *Store) Consumers(stream record.StreamID, f func(ConsumerRow) bool) erro
 	return s.scanConsumers(lower, appendSuccessor(nil, lower), func(row *ConsumerRow) bool { return f(*row) })
 }
 
+// AllConsumers calls f for every consumer of every stream, in the order of streams and
+// ids, until it returns false. The row may be kept.
+func (s *Store) AllConsumers(f func(ConsumerRow) bool) error {
+	lower := []byte{prefixConsumer}
+	return s.scanConsumers(lower, appendSuccessor(nil, lower), func(row *ConsumerRow) bool { return f(*row) })
+}
+
 func (s *Store) scanConsumers(lower, upper []byte, f func(*ConsumerRow) bool) error {
 	var row *ConsumerRow
 	stopped := false
@@ -153,15 +160,15 @@ func (s *Store) scanConsumers(lower, upper []byte, f func(*ConsumerRow) bool) er
 		if len(key) != consumerKeySize {
 			return false, fmt.Errorf("%w: key of %d bytes", record.ErrFormat, len(key))
 		}
-		id := record.ConsumerID(binary.BigEndian.Uint32(key[5:]))
-		if row != nil && row.ID != id {
+		stream, id := keyStream(key), record.ConsumerID(binary.BigEndian.Uint32(key[5:]))
+		if row != nil && (row.ID != id || row.Stream != stream) {
 			if stopped = !f(row); stopped {
 				return false, nil
 			}
 			row = nil
 		}
 		if row == nil {
-			row = &ConsumerRow{Stream: keyStream(key), ID: id}
+			row = &ConsumerRow{Stream: stream, ID: id}
 		}
 		if key[consumerKeySize-1] == partDescription {
 			row.Description = bytes.Clone(it.Value())

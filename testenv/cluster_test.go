@@ -1,13 +1,16 @@
 package testenv
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/holdfast-mq/holdfast/cmd/node"
+	"github.com/holdfast-mq/holdfast/ingress/plan"
 )
 
 // A cluster with a fixed membership: its hubs find each other, whoever is asked answers, and it goes on
@@ -27,11 +30,7 @@ func TestClusterOfThree(t *testing.T) {
 	}
 	publish := func(text string) {
 		t.Helper()
-		// A publish without a leader has no responder; the client tries again.
-		_, err := js.Publish(bounded(t), "q.x", []byte(text), jetstream.WithRetryAttempts(200))
-		if err != nil {
-			t.Fatal(err)
-		}
+		publishOnce(t, js, "q.x", text)
 	}
 	publish("1")
 	info, err := consumer.Info(bounded(t))
@@ -70,6 +69,30 @@ func TestClusterOfThree(t *testing.T) {
 	}
 	if _, err := c.Node("n9"); err == nil {
 		t.Error("there is no n9")
+	}
+}
+
+// attempt bounds one publish: longer than a leader takes to say that it does not know.
+const attempt = plan.DefaultTimeout + time.Second
+
+// publishOnce publishes a message as a client does that knows of failures: what was on its way to a server
+// that died is lost by NATS together with its answer, and a leader that lost its term may not know what became
+// of it, so it is published again with the same id.
+func publishOnce(t *testing.T, js jetstream.JetStream, subject, text string) {
+	t.Helper()
+	for until := bounded(t); ; {
+		ctx, cancel := context.WithTimeout(until, attempt)
+		// A publish without a leader has no responder; the client tries again by itself.
+		_, err := js.Publish(ctx, subject, []byte(text), jetstream.WithMsgID(text), jetstream.WithRetryAttempts(20))
+		cancel()
+		api, said := errors.AsType[*jetstream.APIError](err)
+		switch {
+		case err == nil:
+			return
+		case until.Err() != nil, said && api.ErrorCode != 10008:
+			t.Fatalf("%s was never stored: %v", text, err)
+		}
+		t.Logf("%s is published again: %v", text, err)
 	}
 }
 

@@ -25,9 +25,25 @@ func (r rows) StreamState(id record.StreamID) (record.StreamState, error) {
 	return row.State, err
 }
 
-func (r rows) Stream(id record.StreamID) ([]byte, error) {
+func (r rows) Stream(id record.StreamID) ([]byte, record.StreamState, error) {
 	row, err := r.Store.Stream(id)
-	return row.Description, err
+	return row.Description, row.State, err
+}
+
+func (r rows) All(
+	stream func(record.StreamID, []byte, *record.StreamState), consumer func(record.StreamID, []byte),
+) error {
+	err := r.Streams(func(row storage.StreamRow) bool {
+		stream(row.ID, row.Description, &row.State)
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	return r.AllConsumers(func(row storage.ConsumerRow) bool {
+		consumer(row.Stream, row.Description)
+		return true
+	})
 }
 
 // Dedup implements plan.Index.
