@@ -102,6 +102,11 @@ var explanations = []explanation{
 		match:  replacedNak,
 	},
 	{
+		name:   "deliveries of a removed message",
+		reason: "of a pending message that left the stream JetStream tells one delivery less than there were if it was redelivered",
+		match:  oneDeliveryLess,
+	},
+	{
 		name:   "cluster of a consumer",
 		reason: "a node of ours is always a cluster, if only of one; JetStream alone has none",
 		match:  ofConsumers,

@@ -71,6 +71,11 @@ func TestExplained(t *testing.T) {
 		{Diff{What: term, Want: absent, Got: "a"}, Op{Body: "+TERM"}, ""},
 		{Diff{What: term, Want: "a", Got: absent}, Op{Body: "+ACK"}, ""},
 
+		{Diff{What: term, Path: "deliveries", Want: "1", Got: "2"}, Op{Body: "m"}, "deliveries of a removed message"},
+		{Diff{What: term, Path: "deliveries", Want: "1", Got: "2"}, Op{Body: "+TERM"}, ""},
+		{Diff{What: term, Path: "deliveries", Want: "2", Got: "1"}, Op{Body: "m"}, ""},
+		{Diff{What: term, Path: "deliveries", Want: "0", Got: "1"}, Op{Body: "m"}, ""},
+
 		{Diff{Path: "delivered.stream_seq", Want: "2", Got: "0"}, Op{Subject: api("CONSUMER.INFO", "M", "c")}, "skipped in memory"},
 		{Diff{Path: "delivered.stream_seq", Want: "2", Got: "1"}, Op{Subject: api("CONSUMER.INFO", "M", "c")}, ""},
 		{Diff{Path: "delivered.stream_seq", Want: "2", Got: "0"}, Op{Subject: api("CONSUMER.INFO", "F", "c")}, ""},
