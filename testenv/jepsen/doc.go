@@ -49,6 +49,8 @@
 //	            a delivery happens between the pull it answers and its arrival
 //	registers   reads and writes of one subject that no order explains
 //
-// The last two are searched by porcupine. A publish that is refused with 503 counts as
+// Also reported is, for each step, the longest time in it without an acked publish.
+//
+// Queue and registers are searched by porcupine. A publish that is refused with 503 counts as
 // unknown, unless the answer says "not stored".
 package jepsen

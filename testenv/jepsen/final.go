@@ -22,6 +22,10 @@ const (
 	// leadTimeout is how long it may take to make a node the leader.
 	leadTimeout = 30 * time.Second
 	hashTimeout = 60 * time.Second
+	// readTimeout bounds the reading of all streams through one node.
+	readTimeout = 5 * time.Minute
+	// impatience replaces those for a cluster that did not come back: there is little to wait for.
+	impatience = 40 * time.Second
 	// placings is how often a reader is created anew until it is where it should be.
 	placings = 60
 	// readBatch and readWait are of one pull of a reader; readIdle empty ones end it.
@@ -61,8 +65,6 @@ func drain(ctx context.Context, c *Cluster) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
-	defer cancel()
 	var a absence
 	lost := false
 	err = process.Until(ctx, func() error {
@@ -209,8 +211,6 @@ func hashes(ctx context.Context, c *Cluster) ([]Hash, error) {
 	if c.Kind != Holdfast {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, hashTimeout)
-	defer cancel()
 	var out []Hash
 	err := process.Until(ctx, func() error {
 		out = out[:0]

@@ -195,15 +195,16 @@ func TestTableComparesRows(t *testing.T) {
 			bad.Reads[i].Entries = bad.Reads[i].Entries[:3]
 		}
 	}
-	one := &Report{Kind: Holdfast, Seed: 5, Seconds: 60, Nemeses: []string{"kill"}, AckedAfterHeal: 1, Verdict: Check(good())}
+	steps := []StepReport{{Step: "kill for 1s", Gap: 3 * time.Second}, {Step: "part for 1s", Gap: second}, {Step: "kill for 2s"}}
+	one := &Report{Kind: Holdfast, Steps: steps, Seed: 5, Seconds: 60, Nemeses: []string{"kill"}, AckedAfterHeal: 1, Verdict: Check(good())}
 	two := &Report{Kind: Default, Seed: 5, Seconds: 60, Nemeses: []string{"kill"}, AckedAfterHeal: 1, Verdict: Check(bad)}
 	text := Table([]*Report{one, two})
-	for _, want := range []string{"Seed 5", "| **acked and lost** | 0 | 1 |", "| publishes acked | 7 | 7 |", "| 0 / 0 / 0 | 0 / 0 / 1 |"} {
+	for _, want := range []string{"Seed 5", "| **acked and lost** | 0 | 1 |", "| publishes acked | 7 | 7 |", "| 0 / 0 / 0 | 0 / 0 / 1 |", "| 3 s | 0 s |"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the table lacks %q:\n%s", want, text)
 		}
 	}
-	if got := one.Text(); !strings.Contains(got, "nothing is wrong") {
+	if got := one.Text(); !strings.Contains(got, "nothing is wrong") || !strings.Contains(got, "in kill: 3.0 s") {
 		t.Errorf("a good run says:\n%s", got)
 	}
 	if got := two.Text(); !strings.Contains(got, "PROBLEM: JEPSEN: acked and lost: 1") {

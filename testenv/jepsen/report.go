@@ -29,6 +29,10 @@ func (r *Report) Text() string {
 		v.Registers.Operations, v.Registers.Subjects, v.Registers.Nonlinear.Count, v.Registers.Undetermined)
 	fmt.Fprintf(&b, "%d publishes acked after the repair; %d processes had ended by themselves\n", r.AckedAfterHeal,
 		r.Revived)
+	gaps := r.gaps()
+	for _, name := range slices.Sorted(maps.Keys(gaps)) {
+		fmt.Fprintf(&b, "longest time without an acked publish in %s: %.1f s\n", name, gaps[name].Seconds())
+	}
 	for _, name := range slices.Sorted(maps.Keys(r.NotRun)) {
 		fmt.Fprintf(&b, "NOT RUN: %s: %s\n", name, r.NotRun[name])
 	}
@@ -49,6 +53,16 @@ func (r *Report) Text() string {
 	return b.String()
 }
 
+// gaps are the longest times without an acked publish, by nemesis.
+func (r *Report) gaps() map[string]Moment {
+	out := make(map[string]Moment)
+	for _, s := range r.Steps {
+		name, _, _ := strings.Cut(s.Step, " ")
+		out[name] = max(out[name], s.Gap)
+	}
+	return out
+}
+
 // row is one line of the comparison.
 type row struct{ name, value string }
 
@@ -65,6 +79,10 @@ func (r *Report) rows() []row {
 		for _, k := range s.LostBy {
 			apart += k
 		}
+	}
+	longest := Moment(0)
+	for _, gap := range r.gaps() {
+		longest = max(longest, gap)
 	}
 	v, back := r.Verdict, "yes"
 	if v.Unready != "" || !v.Work.Drained {
@@ -88,6 +106,7 @@ func (r *Report) rows() []row {
 		{"messages whose events no queue explains", n(v.Work.Queue.Count)},
 		{"registers not linearizable", fmt.Sprintf("%d of %d", v.Registers.Nonlinear.Count, v.Registers.Subjects)},
 		{"came back by itself", back},
+		{"longest time in a fault without an acked publish", fmt.Sprintf("%.0f s", longest.Seconds())},
 		{"acked publishes per second under faults", fmt.Sprintf("%.0f", r.Rate)},
 	}
 }

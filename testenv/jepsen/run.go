@@ -209,6 +209,16 @@ func (r *Report) faults(ctx context.Context, w *world, cfg Config, plan []Step) 
 	return hold(ctx, cfg.Length-w.h.now())
 }
 
+// patiently bounds a part of the end: shortly, if the cluster did not come back anyway.
+func (w *world) patiently(ctx context.Context, d time.Duration, f func(ctx context.Context) error) error {
+	if w.h.Unready != "" {
+		d = min(d, impatience)
+	}
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	return f(ctx)
+}
+
 // finish repairs everything and reads everything back, through every node.
 func (r *Report) finish(ctx context.Context, w *world, l *load) error {
 	w.say("repairing everything")
@@ -229,7 +239,7 @@ func (r *Report) finish(ctx context.Context, w *world, l *load) error {
 	_, after := w.h.counts()
 	r.AckedAfterHeal = after - before
 	w.say("draining the work queue")
-	if err := drain(ctx, w.c); err != nil {
+	if err := w.patiently(ctx, drainTimeout, func(ctx context.Context) error { return drain(ctx, w.c) }); err != nil {
 		w.say("draining: %v", err)
 	} else {
 		w.h.Drained = true
@@ -237,15 +247,21 @@ func (r *Report) finish(ctx context.Context, w *world, l *load) error {
 	l.close()
 	for _, n := range w.c.Nodes {
 		w.say("reading everything through %s", n.ID)
-		reads, err := readThrough(ctx, w.c, n)
+		err := w.patiently(ctx, readTimeout, func(ctx context.Context) error {
+			reads, err := readThrough(ctx, w.c, n)
+			w.h.Reads = append(w.h.Reads, reads...)
+			return err
+		})
 		if err != nil {
 			w.h.unready(err)
 			w.say("%v", err)
 		}
-		w.h.Reads = append(w.h.Reads, reads...)
 	}
-	var err error
-	if w.h.Hashes, err = hashes(ctx, w.c); err != nil {
+	err := w.patiently(ctx, hashTimeout, func(ctx context.Context) (err error) {
+		w.h.Hashes, err = hashes(ctx, w.c)
+		return err
+	})
+	if err != nil {
 		w.say("comparing replicas: %v", err)
 		w.h.unready(err)
 	}
