@@ -183,11 +183,30 @@ type newReplica struct {
 	Incarnation string `json:"incarnation"` // of the node's data directory
 }
 
+// Announce makes the replicas of this node known to a cluster that its data directory
+// does not belong to yet, in which a node of its id is registered: one that came back
+// without its disk. It is repeated until the replicas have come into the groups.
+func (h *Host) Announce(ctx context.Context) error {
+	for _, g := range h.groups {
+		if err := h.announceNew(ctx, g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // announce makes a replica that is in no configuration known, so that the group's
 // leader takes it in for the one that its node had before.
 func (h *Host) announce(ctx context.Context, g *Group) error {
+	if h.ClusterID() == "" {
+		return nil
+	}
+	return h.announceNew(ctx, g)
+}
+
+func (h *Host) announceNew(ctx context.Context, g *Group) error {
 	in := g.inst.Load()
-	if in == nil || h.ClusterID() == "" || len(in.raft.GetConfiguration().Configuration().Servers) > 0 {
+	if in == nil || len(in.raft.GetConfiguration().Configuration().Servers) > 0 {
 		return nil
 	}
 	b, err := json.Marshal(newReplica{Group: g.id, Server: g.Server(), Incarnation: h.identity.Incarnation})

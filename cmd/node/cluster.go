@@ -29,6 +29,8 @@ const (
 	callIdentity = replication.FirstFreeKind + iota
 	// callMember answers, at the leader of group 0, whether a node is in any group: "in" or "out".
 	callMember
+	// callCluster answers with the id of the cluster that the node belongs to, empty without one.
+	callCluster
 )
 
 // membershipTick is how often decisions are taken and steps are made.

@@ -66,6 +66,15 @@ func get(t *testing.T, n *node.Node, path string) string {
 	return string(b)
 }
 
+func members(t *testing.T, n *node.Node) []node.MemberStatus {
+	t.Helper()
+	var out []node.MemberStatus
+	if err := json.Unmarshal([]byte(get(t, n, "/members")), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
 func within(t *testing.T, what string, d time.Duration, f func() bool) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -231,6 +240,50 @@ func stream(t *testing.T, url string) nats.JetStreamContext {
 	return js
 }
 
+// TestLostDisk: a node whose whole data directory is gone comes back as another replica,
+// the one that founded the cluster, too.
+func TestLostDisk(t *testing.T) {
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	dir := t.TempDir()
+	c, err := testenv.StartCluster(t.Context(), 3, dir, &testenv.Ports{}, func(c *node.Config) {
+		c.AdminListen = "127.0.0.1:0"
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Stop(context.Background()) }()
+	js := stream(t, c.Nodes[2].URL())
+	if _, err := js.Publish("damage.x", []byte("0")); err != nil {
+		t.Fatal(err)
+	}
+	victim := c.Nodes[0]
+	if err := victim.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "n1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := victim.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n, err := victim.Running()
+	if err != nil {
+		t.Fatal(err)
+	}
+	within(t, "the node to be a voter again", time.Minute, func() bool {
+		votes := slices.ContainsFunc(members(t, n), func(m node.MemberStatus) bool {
+			return m.ID == "n1" && len(m.Votes) == 2
+		})
+		return votes && len(n.Readiness()) == 0
+	})
+	if _, err := js.Publish("damage.x", []byte("1")); err != nil {
+		t.Fatal(err)
+	}
+	if id := clusterIDOf(t, dir, "n1"); id != clusterID(t, dir) {
+		t.Errorf("it belongs to cluster %s, the others to %s", id, clusterID(t, dir))
+	}
+}
+
 // TestDirectoryOfAnotherCluster: a node that is given the data of another cluster ends,
 // and says which two clusters those are; the others go on.
 func TestDirectoryOfAnotherCluster(t *testing.T) {
@@ -291,13 +344,18 @@ func TestDirectoryOfAnotherCluster(t *testing.T) {
 
 func clusterID(t *testing.T, dir string) string {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(dir, "n3", "NODE"))
+	return clusterIDOf(t, dir, "n3")
+}
+
+func clusterIDOf(t *testing.T, dir, id string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, id, "NODE"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var id struct{ Cluster string }
-	if err := json.Unmarshal(b, &id); err != nil || id.Cluster == "" {
+	var v struct{ Cluster string }
+	if err := json.Unmarshal(b, &v); err != nil || v.Cluster == "" {
 		t.Fatalf("no cluster id: %v", err)
 	}
-	return id.Cluster
+	return v.Cluster
 }

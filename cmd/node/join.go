@@ -25,6 +25,9 @@ func (n *Node) join(ctx context.Context) error {
 		return []byte(n.host.Incarnation()), nil
 	})
 	n.host.Transport().Handle(callMember, n.isMember)
+	n.host.Transport().Handle(callCluster, func(context.Context, string, uint32, []byte) ([]byte, error) {
+		return []byte(n.host.ClusterID()), nil
+	})
 	if len(n.cfg.Peers) == 0 && n.cfg.SerfListen != "" {
 		if err := n.startGossip(); err != nil {
 			return err
@@ -113,6 +116,9 @@ func (n *Node) found(ctx context.Context, founders func(context.Context) []repli
 			return false
 		}
 		list := n.begun()
+		if list == nil && n.comesBack(ctx) {
+			return true
+		}
 		if list == nil {
 			list = founders(ctx)
 		}
@@ -125,6 +131,27 @@ func (n *Node) found(ctx context.Context, founders func(context.Context) []repli
 		}
 		return false
 	})
+}
+
+// comesBack says whether the peers of a fixed membership have a cluster already: then
+// this node has lost its data directory, founds nothing, and asks for its place.
+func (n *Node) comesBack(ctx context.Context) bool {
+	for id := range n.fixed {
+		if id == n.cfg.NodeID {
+			continue
+		}
+		call, cancel := context.WithTimeout(ctx, foreignCall)
+		b, err := n.host.Transport().Call(call, id, replication.Metadata, callCluster, nil)
+		cancel()
+		if err != nil || len(b) == 0 {
+			continue
+		}
+		if err := n.host.Announce(ctx); err != nil && ctx.Err() == nil {
+			n.log.Info("a member without its old data is not known to the cluster yet", zap.Error(err))
+		}
+		return true
+	}
+	return false
 }
 
 // begun returns the founders of a bootstrap that has begun: this node's own, which
