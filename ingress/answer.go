@@ -141,10 +141,13 @@ func (s *Server) listed(ac *api.Call, c *call, limit int) ([]record.StreamRow, j
 		ac.Error(bad)
 		return nil, jsapi.Paged{}, false
 	}
-	rows, total := s.dir.page(c.acct.Name, func(r *record.StreamRow) bool {
-		return r.Phase == record.StreamLive && (req.Subject == "" ||
-			slices.ContainsFunc(r.Subjects, func(have string) bool { return jsapi.SubjectsOverlap(have, req.Subject) }))
-	}, max(req.Offset, 0), limit)
+	var keep func(*record.StreamRow) bool
+	if req.Subject != "" {
+		keep = func(r *record.StreamRow) bool {
+			return slices.ContainsFunc(r.Subjects, func(s string) bool { return jsapi.SubjectsOverlap(s, req.Subject) })
+		}
+	}
+	rows, total := s.dir.page(c.acct.Name, keep, max(req.Offset, 0), limit)
 	page, _, _ := jsapi.Page(total, req.Offset, limit)
 	return rows, page, true
 }

@@ -50,6 +50,7 @@ type accountRows struct {
 	rows     map[string]cachedRow
 	names    []string // sorted; some may be gone
 	fresh    []string // names since the last look at names
+	unborn   int      // rows that are not live
 	subjects subjectTree[string]
 }
 
@@ -210,6 +211,7 @@ func (d *directory) note(key nameKey, a *accountRows, m record.MetaRow, ok bool)
 	if had {
 		a.subjects.remove(key.name, old.row.Subjects)
 		d.mu.groups[old.row.Group]--
+		a.unborn -= unborn(&old.row)
 		delete(a.rows, key.name)
 	}
 	if ok {
@@ -217,6 +219,7 @@ func (d *directory) note(key nameKey, a *accountRows, m record.MetaRow, ok bool)
 		a.rows[key.name] = cachedRow{m.Version, row}
 		a.subjects.add(key.name, row.Subjects)
 		d.mu.groups[row.Group]++
+		a.unborn += unborn(&row)
 		if !had {
 			a.fresh = append(a.fresh, key.name)
 		}
@@ -286,8 +289,15 @@ func (a *accountRows) sorted() []string {
 	return a.names
 }
 
-// page returns the rows of an account for which keep says so, by name, from an offset on
-// and at most limit, and how many there are.
+func unborn(row *record.StreamRow) int {
+	if row.Phase == record.StreamLive {
+		return 0
+	}
+	return 1
+}
+
+// page returns the live rows of an account for which keep (nil: all) says so, by name,
+// from an offset on and at most limit, and how many there are.
 func (d *directory) page(account string, keep func(*record.StreamRow) bool, offset, limit int) ([]record.StreamRow, int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -295,11 +305,18 @@ func (d *directory) page(account string, keep func(*record.StreamRow) bool, offs
 	if a == nil {
 		return nil, 0
 	}
+	names, total := a.sorted(), 0
 	var out []record.StreamRow
-	total := 0
-	for _, stream := range a.sorted() {
+	if keep == nil && a.unborn == 0 { // no need to look at those before and behind
+		from := min(offset, len(names))
+		for _, stream := range names[from:min(from+limit, len(names))] {
+			out = append(out, a.rows[stream].row)
+		}
+		return out, len(names)
+	}
+	for _, stream := range names {
 		r := a.rows[stream]
-		if !keep(&r.row) {
+		if r.row.Phase != record.StreamLive || keep != nil && !keep(&r.row) {
 			continue
 		}
 		if total >= offset && len(out) < limit {

@@ -170,7 +170,8 @@ func manyReservations(t *testing.T) {
 	for i := range each {
 		for k, d := range []*directory{a, b, a} { // the third one of each name, or of its subject
 			wg.Go(func() {
-				row := record.StreamRow{Account: "A", Name: fmt.Sprint("s", k, ".", i), Subjects: []string{fmt.Sprint(k, ".", i)}, Group: 1}
+				row := record.StreamRow{Account: "A", Name: fmt.Sprint("s", k, ".", i), Group: 1}
+				row.Subjects = []string{fmt.Sprint(k, ".", i)}
 				if k == 2 && i%2 == 0 {
 					row.Name = fmt.Sprint("s0.", i)
 				} else if k == 2 {
@@ -302,47 +303,75 @@ func TestEditsGoTogether(t *testing.T) {
 	}
 }
 
-// TestPages: in order of name whatever the order of creation, after removals too.
+// TestPages: live ones in order of name whatever the order of creation, after removals too.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	d := newDirectory(metaView{newFakeMeta(), "n1"})
-	all := func(*record.StreamRow) bool { return true }
-	for _, name := range []string{"d", "b", "e", "a", "c"} {
-		if err := d.reserve(t.Context(), record.StreamRow{Account: "A", Name: name, Group: 1}); err != nil {
+	create := func(name string) {
+		t.Helper()
+		row := record.StreamRow{Account: "A", Name: name, Subjects: []string{name}, Group: 1}
+		if err := d.reserve(t.Context(), row); err != nil {
 			t.Fatal(err)
 		}
-		d.page("A", all, 0, 1)
+		d.page("A", nil, 0, 1)
 	}
-	names := func(offset, limit int) string {
-		rows, total := d.page("A", all, offset, limit)
+	change := func(name string, f func(*record.StreamRow) (*record.StreamRow, error)) {
+		t.Helper()
+		row, _ := d.row("A", name)
+		if err := d.change(t.Context(), row, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	live := func(name string) {
+		t.Helper()
+		change(name, func(r *record.StreamRow) (*record.StreamRow, error) {
+			next := *r
+			next.Phase = record.StreamLive
+			return &next, nil
+		})
+	}
+	names := func(offset, limit int, keep func(*record.StreamRow) bool) string {
+		rows, total := d.page("A", keep, offset, limit)
 		out := fmt.Sprint(total)
 		for _, r := range rows {
 			out += " " + r.Name
 		}
 		return out
 	}
-	for _, tc := range []struct {
-		offset, limit int
-		want          string
-	}{{0, 2, "5 a b"}, {2, 2, "5 c d"}, {4, 2, "5 e"}, {5, 2, "5"}, {9, 2, "5"}} {
-		if got := names(tc.offset, tc.limit); got != tc.want {
-			t.Errorf("from %d: %q, want %q", tc.offset, got, tc.want)
+	every := func(*record.StreamRow) bool { return true }
+	check := func(offset, limit int, want string) {
+		t.Helper()
+		for _, keep := range []func(*record.StreamRow) bool{nil, every} {
+			if got := names(offset, limit, keep); got != want {
+				t.Errorf("from %d: %q, want %q (all: %v)", offset, got, want, keep == nil)
+			}
 		}
 	}
-	row, _ := d.row("A", "c")
-	if err := d.change(t.Context(), row, func(*record.StreamRow) (*record.StreamRow, error) { return nil, nil }); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"d", "b", "e", "a", "c"} {
+		create(name)
 	}
-	if got := names(1, 2); got != "4 b d" {
-		t.Errorf("after a removal: %q", got)
+	check(0, 9, "0")
+	for _, name := range []string{"d", "b", "e", "a"} {
+		live(name)
 	}
-	if err := d.reserve(t.Context(), record.StreamRow{Account: "A", Name: "c", Group: 1}); err != nil {
-		t.Fatal(err)
+	check(0, 9, "4 a b d e")
+	check(1, 2, "4 b d")
+	live("c")
+	check(0, 2, "5 a b")
+	check(2, 2, "5 c d")
+	check(4, 2, "5 e")
+	check(5, 2, "5")
+	check(9, 2, "5")
+	change("c", func(*record.StreamRow) (*record.StreamRow, error) { return nil, nil })
+	check(1, 2, "4 b d")
+	create("c")
+	check(0, 9, "4 a b d e")
+	live("c")
+	check(0, 9, "5 a b c d e")
+	if got := names(0, 9, func(r *record.StreamRow) bool { return r.Name > "c" }); got != "2 d e" {
+		t.Errorf("some: %q", got)
 	}
-	if got := names(0, 9); got != "5 a b c d e" {
-		t.Errorf("made again: %q", got)
-	}
-	if rows, total := d.page("none", all, 0, 9); len(rows) != 0 || total != 0 {
+	if rows, total := d.page("none", nil, 0, 9); len(rows) != 0 || total != 0 {
 		t.Errorf("of no account: %v, %d", rows, total)
 	}
 }

@@ -154,7 +154,7 @@ func (n *Node) startIngress(context.Context) error {
 	n.server, err = ingress.New(ingress.Config{
 		Node: n.cfg.NodeID, Domain: n.hub.Domain(), Version: Version, MinAck: minAck, Groups: uint32(n.cfg.Groups),
 		Voters: n.voters, Resign: n.resign, Cluster: n.cluster, ReadIndex: n.readIndex,
-		Open:   func() bool { return len(n.missingFounders()) == 0 },
+		Open:   n.open,
 		Full:   n.disk.Refusing,
 		Logger: n.log.Named("ingress"),
 	}, natsHub{n.hub, n.cfg.NodeID, n.log}, n.meta, func(group uint32) ingress.Store {

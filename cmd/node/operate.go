@@ -120,6 +120,10 @@ func (n *Node) readiness() []string {
 	return why
 }
 
+// open says whether streams may be created: the cluster is founded, and every founder
+// holds the first configuration. The list of founders is older than the cluster's id.
+func (n *Node) open() bool { return n.host.ClusterID() != "" && len(n.missingFounders()) == 0 }
+
 // missingFounders are the founders that have not registered yet.
 func (n *Node) missingFounders() []string {
 	row, ok := n.meta.Get(foundersKey)
