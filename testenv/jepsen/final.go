@@ -16,7 +16,7 @@ import (
 
 const (
 	// healTimeout is how long a cluster may take to serve after everything was repaired.
-	healTimeout = 120 * time.Second
+	healTimeout = 90 * time.Second
 	// drainTimeout is how long the work queue may take to become empty, two waits for acks included.
 	drainTimeout = 2*ackWait + 30*time.Second
 	// leadTimeout is how long it may take to make a node the leader.

@@ -14,7 +14,7 @@ import (
 const (
 	// recoverTimeout is how long a fault waits for the cluster where it needs it; the
 	// verdict of a cluster that does not come back is spoken at the end.
-	recoverTimeout = 60 * time.Second
+	recoverTimeout = 45 * time.Second
 	// pauseMin and pauseRange are how long a leader is paused: 10 to 30 s.
 	pauseMin   = 10 * time.Second
 	pauseRange = 20

@@ -46,8 +46,12 @@ func nemeses() map[string]nemesis {
 		"snapshot":   {what: "snapshot or pointer file of one killed node damaged or removed", run: snapshot},
 		"timetravel": {what: "files of one node put back to what they were a while ago", run: timeTravel},
 		"disk-full":  {what: "the disk of the leader, or of all, filled up and freed", disk: true, run: diskFull},
-		"slow-fsync": {what: "every fsync of the leader takes seconds, or none returns", disk: true, slow: true, run: slowSync},
-		"clock":      {what: "wall clocks moved", missing: "needs a build whose clock can be set"},
+		"slow-fsync": {
+			what:   "every fsync of the leader takes seconds, longer than the fault lasts perhaps",
+			common: true, disk: true, slow: true, run: slowSync,
+		},
+
+		"clock": {what: "wall clocks moved", missing: "needs a build whose clock can be set"},
 	}
 }
 

@@ -104,6 +104,19 @@ func TestWhatCannotRunIsSaid(t *testing.T) {
 	}
 }
 
+func TestWhatWasNotReachedIsSaid(t *testing.T) {
+	t.Parallel()
+	r := &Report{
+		Nemeses: []string{"kill", "part", "clock"}, NotRun: map[string]string{"clock": "why"},
+		Steps: []StepReport{{Step: "kill for 1s"}},
+	}
+	r.unreached()
+	want := map[string]string{"clock": "why", "part": "the time was over before its turn"}
+	if diff := cmp.Diff(want, r.NotRun); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
 	ok := Config{Kind: Holdfast, Rate: 1, Length: time.Second}

@@ -141,6 +141,16 @@ func (r *Report) runnable(names []string, lacking string) []string {
 	})
 }
 
+// unreached says of which faults of the set there was no step.
+func (r *Report) unreached() {
+	done := r.gaps()
+	for _, name := range r.Nemeses {
+		if _, ok := done[name]; !ok && r.NotRun[name] == "" {
+			r.NotRun[name] = "the time was over before its turn"
+		}
+	}
+}
+
 func (r *Report) run(ctx context.Context, c *Cluster, cfg Config, plan []Step) error {
 	if err := boot(ctx, c); err != nil {
 		return err
@@ -157,6 +167,7 @@ func (r *Report) run(ctx context.Context, c *Cluster, cfg Config, plan []Step) e
 	if err := r.faults(ctx, w, cfg, plan); err != nil {
 		return err
 	}
+	r.unreached()
 	r.Seconds = h.now().Seconds()
 	_, acked := h.counts()
 	r.Rate = float64(acked) / r.Seconds
