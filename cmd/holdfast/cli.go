@@ -18,6 +18,7 @@ const (
 	exitFailed  = 1
 	exitUsage   = 2
 	exitDamaged = 3
+	exitStopped = 4
 	exitSignal  = 128 // and the signal's number
 )
 

@@ -9,6 +9,7 @@
 //	cluster members  the nodes and what they are in the groups
 //	cluster transfer hand a group to another node
 //	cluster remove   take a node out
+//	cluster recover  go on with one stopped node after the majority was lost for good
 //	leave            take the asked node out, and stop it
 //	check, dump      the files of a node that is stopped
 //	salvage          copies out of them what verifies

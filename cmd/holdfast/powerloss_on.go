@@ -11,11 +11,15 @@ import (
 	"strconv"
 
 	"github.com/holdfast-mq/holdfast/storage"
+	"github.com/holdfast-mq/holdfast/testenv/faultfs"
 	"github.com/holdfast-mq/holdfast/testenv/powerloss"
 )
 
 // leakVariable holds the percentage of unsynced pages and names that survive a power cut.
 const leakVariable = "HOLDFAST_POWERLOSS_LEAK"
+
+// controlVariable names a file by which a test breaks the disk: see faultfs.Switch.
+const controlVariable = "HOLDFAST_POWERLOSS_CONTROL"
 
 // fileSystem makes SIGKILL a power cut: see testenv/powerloss.
 func fileSystem(dir string) (storage.FS, error) { //nolint:ireturn // one of two
@@ -33,5 +37,9 @@ func fileSystem(dir string) (storage.FS, error) { //nolint:ireturn // one of two
 	if err := os.Remove(filepath.Join(dir, "gossip")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	return powerloss.New(powerloss.Config{Root: dir, Leak: leak})
+	fsys, err := powerloss.New(powerloss.Config{Root: dir, Leak: leak})
+	if control := os.Getenv(controlVariable); err == nil && control != "" {
+		return faultfs.NewSwitch(fsys, control), nil
+	}
+	return fsys, err
 }

@@ -19,6 +19,10 @@ import (
 const (
 	// stopTimeout bounds a stop in order: handing over, answering, closing.
 	stopTimeout = 30 * time.Second
+	// failedTimeout is stopTimeout of a node that can not go on: others wait to take its place.
+	failedTimeout = 5 * time.Second
+	// stopGrace is how much later than its timeout a stop is given up.
+	stopGrace = 2 * time.Second
 	// readyPoll is how often a starting node is asked whether it serves.
 	readyPoll = 100 * time.Millisecond
 	// waitNote is how long a start may take before the reasons to wait are printed.
@@ -99,7 +103,7 @@ func start(env *environment, cfg node.Config) (*node.Node, error) {
 	if n == nil {
 		return nil, nil //nolint:nilnil // stopped in order before it was there
 	}
-	return nil, stop(env, n)
+	return nil, stop(env, n, stopTimeout)
 }
 
 // attend waits for what ends a node, and says when it serves.
@@ -111,12 +115,14 @@ func attend(env *environment, n *node.Node, log *zap.Logger, dir string) error {
 		select {
 		case sig := <-env.signals:
 			log.Info("stopping", zap.String("signal", sig.String()))
-			return stop(env, n)
+			return stop(env, n, stopTimeout)
 		case err := <-n.Failed():
-			return errors.Join(fmt.Errorf("the node cannot go on: %w", err), stop(env, n))
+			err = fmt.Errorf("the node cannot go on: %w", err)
+			log.Error("stopping", zap.Error(err))
+			return &exitError{exitStopped, errors.Join(err, stop(env, n, failedTimeout))}
 		case <-n.Left():
 			env.say("This node has left its cluster.")
-			return stop(env, n)
+			return stop(env, n, stopTimeout)
 		case <-tick.C:
 			why := strings.Join(n.Readiness(), "; ")
 			if why == "" {
@@ -131,9 +137,11 @@ func attend(env *environment, n *node.Node, log *zap.Logger, dir string) error {
 }
 
 // stop stops a node in order, or at once at a further signal.
-func stop(env *environment, n *node.Node) error {
-	ctx, cancel := context.WithTimeout(env.ctx, stopTimeout)
+func stop(env *environment, n *node.Node, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(env.ctx, timeout)
 	defer cancel()
+	late := time.NewTimer(timeout + stopGrace)
+	defer late.Stop()
 	done := make(chan error, 1)
 	go func() { done <- n.Stop(ctx) }()
 	select {
@@ -141,6 +149,9 @@ func stop(env *environment, n *node.Node) error {
 		return err
 	case sig := <-env.signals:
 		return atOnce(sig)
+	case <-late.C:
+		// A disk that hangs holds whoever waits for it, for ever. The end of the process does not wait.
+		return &exitError{exitStopped, fmt.Errorf("the node did not stop within %v", timeout+stopGrace)}
 	}
 }
 

@@ -18,5 +18,11 @@
 //	after ack    a delivery that came more than Grace after its message's ack was confirmed: must be 0
 //	duplicates   the same id stored twice inside its window: must be 0
 //
+// # Faults
+//
+//	kills        SIGKILL of the leader, and of all
+//	power cuts   the same to a build (tag powerloss) in which it loses what was not synced
+//	disks        the leader's syncs fail, or hang: the process ends by itself
+//
 // What levels leader and none lost is counted, not judged: losing some is their contract.
 package chaos

@@ -2,8 +2,12 @@ package faultfs
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/go-cmp/cmp"
@@ -72,4 +76,30 @@ func TestQuota(t *testing.T) {
 	if _, fails := q.Used(); fails != 2 {
 		t.Errorf("%d failures counted, want 2", fails)
 	}
+}
+
+// TestSwitch: syncs fail, hang and work as the control file says.
+func TestSwitch(t *testing.T) {
+	t.Parallel()
+	control := filepath.Join(t.TempDir(), "control")
+	f, err := NewSwitch(vfs.NewMem(), control).Create("file", "")
+	must(t, err)
+	say := func(what string) { must(t, os.WriteFile(control, []byte(what+"\n"), 0o600)) }
+	must(t, errors.Join(f.Sync(), f.SyncData()))
+	say(Fail)
+	for _, err := range []error{f.Sync(), f.SyncData()} {
+		if !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "file") {
+			t.Errorf("a sync that shall fail: %v", err)
+		}
+	}
+	say(Hang)
+	done := make(chan error, 1)
+	go func() { done <- f.Sync() }()
+	select {
+	case err := <-done:
+		t.Errorf("a sync that shall hang: %v", err)
+	case <-time.After(3 * switchPoll):
+	}
+	must(t, os.Remove(control))
+	must(t, errors.Join(<-done, f.Close()))
 }

@@ -163,6 +163,20 @@ func (n *Node) PID() int {
 	return n.cmd.Process.Pid
 }
 
+// Exited waits until the process has ended and returns its exit code, -1 if a signal
+// ended it.
+func (n *Node) Exited(ctx context.Context) (int, error) {
+	if n.cmd == nil {
+		return 0, fmt.Errorf("node %s was never started", n.ID)
+	}
+	select {
+	case <-n.done:
+		return n.cmd.ProcessState.ExitCode(), nil
+	case <-ctx.Done():
+		return 0, fmt.Errorf("node %s still runs: %w", n.ID, ctx.Err())
+	}
+}
+
 // Kill ends the process with SIGKILL and waits until it is gone.
 func (n *Node) Kill() error { return n.signal(syscall.SIGKILL) }
 
