@@ -60,6 +60,10 @@ type Config struct {
 	// ReadOnly opens for offline tools: nothing is written or removed, Commit and
 	// every snapshot operation fail. The store must have been opened for writing once.
 	ReadOnly bool
+	// DB, with ReadOnly, is the database directory to open where the pointer file does not
+	// verify or is gone, for salvage: what it holds is some state of the group, perhaps an
+	// old one, perhaps one that was never in force. Empty = the one that the pointer names.
+	DB string
 	// Logger; default: silent.
 	Logger *zap.Logger
 	// Damaged is told of every corruption that Pebble finds, by a read or in the

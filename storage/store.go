@@ -100,6 +100,9 @@ func Open(cfg Config) (*Store, error) {
 // establish reads the pointer, and makes an empty state or makes it again where
 // there is none or a half made one. It returns the names in the directory, too.
 func (s *Store) establish() (Pointer, []string, error) {
+	if s.cfg.ReadOnly && s.cfg.DB != "" {
+		return Pointer{DB: s.cfg.DB}, nil, nil
+	}
 	ptr, ok, err := readPointer(s.fs, s.cfg.Dir)
 	if err != nil {
 		return Pointer{}, nil, err

@@ -169,12 +169,12 @@ func (s *stopped) directory(r *salvageReport) map[record.StreamID]json.RawMessag
 	}
 	for _, dir := range slices.Backward(s.sources(0)) {
 		store, err := openState(dir)
-		if err == nil {
-			err = store.ScanMeta(streamRows, func(row record.MetaRow) bool {
+		if store != nil {
+			failed := store.ScanMeta(streamRows, func(row record.MetaRow) bool {
 				take(row.Value)
 				return true
 			})
-			err = errors.Join(err, store.Close())
+			err = errors.Join(err, failed, store.Close())
 		}
 		// What the state does not have yet, or cannot be read of it, is in the log.
 		for _, err := range []error{err, directoryLog(dir, take)} {
@@ -227,7 +227,7 @@ func (w *salvager) run() error {
 	w.files = make(map[record.StreamID]*streamFile)
 	store, err := openState(w.dir)
 	w.source.State = w.verdict(err)
-	if err == nil {
+	if store != nil {
 		a := store.Applied()
 		w.fence, w.source.Applied = a.Fence, a.Index
 	}

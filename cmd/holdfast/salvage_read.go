@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,12 +20,27 @@ import (
 // logCommand is the type of log entries that hold an envelope.
 const logCommand = 0
 
-// openState opens the state in a replica's directory for reading.
+// openState opens the state in a replica's directory for reading. Where the pointer to it
+// is damaged, it is the newest database that opens; the error comes with it then.
 func openState(dir string) (*storage.Store, error) {
 	told := func(error) {} // what is found is also an error of the read that found it
-	return storage.Open(storage.Config{
-		Dir: filepath.Join(dir, "state"), ReadOnly: true, Damaged: told, Fatal: told,
-	})
+	c := storage.Config{Dir: filepath.Join(dir, "state"), ReadOnly: true, Damaged: told, Fatal: told}
+	s, damage := storage.Open(c)
+	if damage == nil || filepath.Base(record.DamagedFile(damage)) != "POINTER" {
+		return s, damage
+	}
+	names, err := filepath.Glob(filepath.Join(c.Dir, "db-*"))
+	if err != nil {
+		return nil, damage
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(b, a)) })
+	for _, name := range names {
+		c.DB = filepath.Base(name)
+		if s, err := storage.Open(c); err == nil {
+			return s, damage
+		}
+	}
+	return nil, damage
 }
 
 // directoryLog calls take for the stream rows that the log of group 0 puts.

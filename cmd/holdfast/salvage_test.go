@@ -257,6 +257,17 @@ func TestSalvageOfAState(t *testing.T) {
 	if len(lost) == 0 || len(lost) > messages/4 {
 		t.Errorf("%d unreadable, want those of one block", len(lost))
 	}
+	// Without a pointer the newest database is read.
+	if err := os.Remove(filepath.Join(state, "POINTER")); err != nil {
+		t.Fatal(err)
+	}
+	out = t.TempDir()
+	if code, stdout, stderr := try(t, "salvage", dir, out); code != exitDamaged || !strings.Contains(stdout, "POINTER") {
+		t.Errorf("without a pointer: %d %s %s", code, stdout, stderr)
+	}
+	if r := reported(t, out); len(r.Sources[0].Streams) != 1 || r.Sources[0].Streams[0].Messages != uint64(len(lines)) {
+		t.Errorf("without a pointer: %+v", r.Sources[0])
+	}
 	if len(lines)+len(lost) != messages {
 		t.Errorf("%d copied and %d unreadable of %d", len(lines), len(lost), messages)
 	}
