@@ -15,7 +15,7 @@ import (
 
 const (
 	// diskSize is the size of a node's disk, in bytes; the image is sparse.
-	diskSize = 1 << 30
+	diskSize = 1 << 29
 	// fillStep is by how much a disk is filled at a time, in bytes.
 	fillStep = 1 << 20
 	filler   = "filler"

@@ -1,0 +1,108 @@
+package jepsen
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestDisks puts a disk of each kind to the same test: what was synced is there after
+// a power cut, what was not is not, and a full one is full until it is freed.
+func TestDisks(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []DiskKind{Lazy, Loop} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			cfg := &Config{Dir: dir, Disk: kind}
+			if kind == Lazy {
+				cfg.Lazyfs = filepath.Join(dir, "lazyfs")
+				cmd := exec.CommandContext(t.Context(), "go", "build", "-o", cfg.Lazyfs, ".")
+				cmd.Dir = "../lazyfs"
+				if text, err := cmd.CombinedOutput(); err != nil {
+					t.Skipf("lazyfs cannot be built here: %v: %s", err, text)
+				}
+			}
+			if err := cfg.canMount(t.Context()); err != nil {
+				t.Skip(err)
+			}
+			d, err := cfg.mountAt(t.Context(), "n1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := d.close(); err != nil {
+					t.Error(err)
+				}
+			})
+			losesPower(t, d, filepath.Join(dir, "n1"))
+			fillsUp(t, d, filepath.Join(dir, "n1"))
+			stalls(t, d, filepath.Join(dir, "n1"))
+		})
+	}
+}
+
+func store(t *testing.T, file, text string) error {
+	t.Helper()
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+func losesPower(t *testing.T, d disk, dir string) {
+	t.Helper()
+	synced, lazy := filepath.Join(dir, "synced"), filepath.Join(dir, "lazy")
+	if err := errors.Join(store(t, synced, "kept"), os.WriteFile(lazy, []byte("lost"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.cutPower(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(synced); string(b) != "kept" {
+		t.Errorf("the synced file holds %q, %v", b, err)
+	}
+	if b, err := os.ReadFile(lazy); string(b) == "lost" {
+		t.Errorf("the file that was not synced is there: %v", err)
+	}
+}
+
+func fillsUp(t *testing.T, d disk, dir string) {
+	t.Helper()
+	file := filepath.Join(dir, "more")
+	if err := d.fill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := store(t, file, string(make([]byte, 1<<16))); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("a write to a full disk: %v", err)
+	}
+	if err := d.free(); err != nil {
+		t.Fatal(err)
+	}
+	if err := store(t, file, string(make([]byte, 1<<16))); err != nil {
+		t.Errorf("a write after the disk was freed: %v", err)
+	}
+}
+
+func stalls(t *testing.T, d disk, dir string) {
+	t.Helper()
+	const slow = 200 * time.Millisecond
+	if err := d.stall(slow); errors.Is(err, errNoStall) {
+		return
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	if err := store(t, filepath.Join(dir, "slow"), "x"); err != nil || time.Since(begin) < slow {
+		t.Errorf("a slow sync took %v, %v", time.Since(begin), err)
+	}
+	if err := d.stall(0); err != nil {
+		t.Error(err)
+	}
+}
