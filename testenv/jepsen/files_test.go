@@ -69,9 +69,8 @@ func TestFilesAreFoundByKind(t *testing.T) {
 		}
 	}
 	got, err := (&Cluster{}).files(n, (&holdfast{}).kinds()["log"])
-	want := []string{
-		filepath.Join(dir, "data/groups/1/log/00000000000000000001.seg"), filepath.Join(dir, "data/groups/1/log/SEGMENTS"),
-	}
+	log := filepath.Join(dir, "data", "groups", "1", "log")
+	want := []string{filepath.Join(log, "00000000000000000001.seg"), filepath.Join(log, "SEGMENTS")}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("the log: %v\n%s", err, diff)
 	}
