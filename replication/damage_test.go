@@ -54,17 +54,17 @@ var damageKinds = []struct {
 	{"pointer deleted", func(e diskEdit, g string) { e.remove(g + "/state/POINTER") }, "/state/POINTER"},
 	{
 		"table flipped",
-		func(e diskEdit, g string) { e.flip(e.find(e.db(g+"/state"), "", ".sst"), 30) }, ".sst",
+		func(e diskEdit, g string) { e.each(g, ".sst", func(path string) { e.flip(path, 30) }) }, ".sst",
 	},
-	{"table cut", func(e diskEdit, g string) { e.cut(e.find(e.db(g+"/state"), "", ".sst")) }, "/state/db-"},
-	{"table deleted", func(e diskEdit, g string) { e.remove(e.find(e.db(g+"/state"), "", ".sst")) }, "/state/db-"},
+	{"table cut", func(e diskEdit, g string) { e.each(g, ".sst", e.cut) }, "/state/db-"},
+	{"table deleted", func(e diskEdit, g string) { e.each(g, ".sst", e.remove) }, "/state/db-"},
 	{
 		"MANIFEST flipped",
-		func(e diskEdit, g string) { e.flip(e.find(e.db(g+"/state"), "MANIFEST-", ""), 40) }, "/state/db-",
+		func(e diskEdit, g string) { e.each(g, "MANIFEST-", func(path string) { e.flip(path, 40) }) }, "/state/db-",
 	},
 	{
 		"MANIFEST deleted",
-		func(e diskEdit, g string) { e.remove(e.find(e.db(g+"/state"), "MANIFEST-", "")) }, "/state/db-",
+		func(e diskEdit, g string) { e.each(g, "MANIFEST-", e.remove) }, "/state/db-",
 	},
 	// The log of these groups still has every entry.
 	{"state deleted", func(e diskEdit, g string) { e.remove(g + "/state") }, ""},

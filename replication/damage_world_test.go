@@ -159,10 +159,7 @@ func (e diskEdit) write(path string, b []byte) {
 func (e diskEdit) flip(path string, at int) {
 	e.w.t.Helper()
 	b := e.read(path)
-	if at < 0 {
-		at += len(b)
-	}
-	b[at] ^= 0x10
+	b[min(at, len(b)-1)] ^= 0x10
 	e.write(path, b)
 }
 
@@ -193,6 +190,33 @@ func (e diskEdit) find(dir, prefix, suffix string) string {
 	return ""
 }
 
+// each edits the files of a group's databases whose names contain a text: which of them
+// a crash left over, and which are in force, only the database knows.
+func (e diskEdit) each(group, text string, edit func(path string)) {
+	e.w.t.Helper()
+	state := group + "/state"
+	dbs, err := e.fs.List(state)
+	e.fail(err)
+	edited := false
+	for _, db := range dbs {
+		if !strings.HasPrefix(db, "db-") {
+			continue
+		}
+		names, err := e.fs.List(e.fs.PathJoin(state, db))
+		e.fail(err)
+		for _, name := range names {
+			// A marker file of Pebble names a manifest, too.
+			if strings.Contains(name, text) && !strings.HasPrefix(name, "marker.") {
+				edit(e.fs.PathJoin(state, db, name))
+				edited = true
+			}
+		}
+	}
+	if !edited {
+		e.w.t.Fatalf("%s holds no %s", state, text)
+	}
+}
+
 // segments returns the live segments of a log, oldest first, read from its list.
 func (e diskEdit) segments(dir string) []string {
 	e.w.t.Helper()
@@ -214,10 +238,4 @@ func uitoa(n uint64) string {
 		return string(rune('0' + n))
 	}
 	return uitoa(n/10) + uitoa(n%10)
-}
-
-// db is the database directory in force.
-func (e diskEdit) db(state string) string {
-	e.w.t.Helper()
-	return e.find(state, "db-", "")
 }
