@@ -111,10 +111,10 @@ func exitCode(env *environment, err error) int {
 	var exit *exitError
 	var config *node.ConfigError
 	switch {
+	case errors.As(err, &config): // also one that only the other nodes could show
+		return exitUsage
 	case errors.As(err, &exit):
 		return exit.code
-	case errors.As(err, &config):
-		return exitUsage
 	}
 	return exitFailed
 }

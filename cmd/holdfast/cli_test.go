@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -97,6 +98,10 @@ func TestExitCodes(t *testing.T) {
 	}
 	if got := exitCode(&environment{stderr: &bytes.Buffer{}}, atOnce(syscall.SIGTERM)); got != 143 {
 		t.Errorf("second SIGTERM: %d, want 143", got)
+	}
+	foreign := &exitError{exitStopped, fmt.Errorf("stopped: %w", &node.ConfigError{Setting: "--data-dir"})}
+	if got := exitCode(&environment{stderr: &bytes.Buffer{}}, foreign); got != exitUsage {
+		t.Errorf("a configuration that only other nodes could refuse: %d, want 2", got)
 	}
 	if got := exitCode(&environment{stderr: &bytes.Buffer{}}, errors.New("x")); got != exitFailed {
 		t.Errorf("any error: %d, want 1", got)
