@@ -56,7 +56,7 @@ func (c *consumer) inactive() time.Duration {
 
 // interest implements deliver.Interest.
 func (st *stream) interest(reply string, since int64) bool {
-	age := time.Duration(st.e.term.Now() - since)
+	age := time.Duration(st.e.clock.Now() - since)
 	return st.acct.link.Interest(reply, time.Now().Add(-age))
 }
 
@@ -70,7 +70,7 @@ func (c *consumer) watchInactive(e *engine) {
 	if d <= 0 || c.gone || c.dueAt != 0 {
 		return
 	}
-	c.dueAt = e.term.Now() + max(int64(d), minInactiveDue)
+	c.dueAt = e.clock.Now() + max(int64(d), minInactiveDue)
 	e.submit(&dueOp{st: c.st, kind: dueConsumer, bucket: c.dueAt, ticket: uint64(c.id)})
 }
 
@@ -89,7 +89,7 @@ func (c *consumer) sync(e *engine) {
 		return
 	}
 	c.first = s.Applied().FirstSeq
-	out, recount := c.m.RemovedBelow(e.actions[:0], c.first, "", e.term.Now())
+	out, recount := c.m.RemovedBelow(e.actions[:0], c.first, "", e.clock.Now())
 	if recount {
 		c.recount(e)
 	}
@@ -98,7 +98,7 @@ func (c *consumer) sync(e *engine) {
 
 // recount counts what the consumer has still to deliver.
 func (c *consumer) recount(e *engine) {
-	cur := c.m.Info(e.term.Now()).State
+	cur := c.m.Info(e.clock.Now()).State
 	c.m.SetNumPending(c.st.numPending(&cur, c.cfg.Filters()))
 }
 
@@ -192,7 +192,7 @@ func (e *engine) wakeReady() {
 			continue
 		}
 		c.sync(e)
-		c.after(e, c.m.Wake(e.actions[:0], e.term.Now()))
+		c.after(e, c.m.Wake(e.actions[:0], e.clock.Now()))
 	}
 }
 
@@ -266,7 +266,7 @@ func (c *consumer) gather(e *engine, tick uint64) bool {
 }
 
 func (c *consumer) applied(e *engine, tick uint64) {
-	c.after(e, c.m.Applied(e.actions[:0], tick, e.term.Now()))
+	c.after(e, c.m.Applied(e.actions[:0], tick, e.clock.Now()))
 }
 
 func (c *consumer) failed(e *engine, tick uint64) { c.after(e, c.m.Failed(e.actions[:0], tick)) }
@@ -277,7 +277,7 @@ func (c *consumer) stored(e *engine, seq uint64) {
 }
 
 func (c *consumer) removed(e *engine, seq uint64, subject, reason string) {
-	c.after(e, c.m.Removed(e.actions[:0], seq, subject, reason, e.term.Now()))
+	c.after(e, c.m.Removed(e.actions[:0], seq, subject, reason, e.clock.Now()))
 }
 
 // leave ends the consumer with the term.
@@ -335,7 +335,7 @@ func (e *engine) next(ev *event) {
 	c.used = true
 	c.sync(e)
 	q, err := jsapi.ParseNextRequest(m.Data)
-	c.after(e, c.m.Pull(e.actions[:0], &q, err, m.Reply, e.term.Now()))
+	c.after(e, c.m.Pull(e.actions[:0], &q, err, m.Reply, e.clock.Now()))
 }
 
 // ack handles an acknowledgement.
@@ -362,5 +362,5 @@ func (e *engine) ack(ev *event) {
 	}
 	c.used = true
 	c.sync(e)
-	c.after(e, c.m.Ack(e.actions[:0], &tok, m.Data, m.Reply, e.term.Now()))
+	c.after(e, c.m.Ack(e.actions[:0], &tok, m.Data, m.Reply, e.clock.Now()))
 }

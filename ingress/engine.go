@@ -47,6 +47,7 @@ type engine struct {
 	log   *zap.Logger
 	group uint32
 	term  Term
+	clock *turnClock // term, for what happens in a turn
 	store Store
 	ctx   context.Context //nolint:containedctx // the engine is the term's scope; ended when it ends
 	q     *queue
@@ -83,12 +84,12 @@ const checkEvery = 250 * time.Millisecond
 func newEngine(ctx context.Context, srv *Server, group uint32, term Term, store Store) *engine {
 	e := &engine{
 		srv: srv, log: srv.log.With(zap.Uint32("group", group), zap.Uint64("term", term.Number())),
-		group: group, term: term, store: store, ctx: ctx, q: newQueue(srv.cfg.QueueBytes),
+		group: group, term: term, clock: &turnClock{Term: term}, store: store, ctx: ctx, q: newQueue(srv.cfg.QueueBytes),
 		streams: make(map[record.StreamID]*stream), byName: make(map[nameKey]*stream),
 		timers: newDeadlines[timed](), gathered: make(map[uint64][]*consumer),
 		unfinished: make(map[record.StreamID][]SweepRow),
 	}
-	e.p = plan.New(srv.cfg.Plan, term, store, e, plan.Notify{
+	e.p = plan.New(srv.cfg.Plan, e.clock, store, e, plan.Notify{
 		Ended:   func(r plan.Result) { e.q.push(event{kind: evEnded, result: r}) },
 		Durable: func(tick uint64) { e.q.push(event{kind: evDurable, result: plan.Result{Tick: tick}}) },
 		Barrier: func() {
@@ -121,6 +122,7 @@ func (e *engine) run() {
 		case <-timer.C:
 		}
 		evs = e.q.take(evs)
+		e.clock.turn()
 		e.handle(evs)
 		e.tick()
 		e.wakeReady()
