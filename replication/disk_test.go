@@ -13,6 +13,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"go.uber.org/zap"
 
 	"github.com/holdfast-mq/holdfast/storage/disk"
 	"github.com/holdfast-mq/holdfast/testenv/faultfs"
@@ -145,7 +146,7 @@ func (n *node) fell() {
 		n.w.t.Logf("shutdown of %s: %v", n.name, err)
 	}
 	for len(n.fatal) > 0 {
-		_ = <-n.fatal
+		n.w.log.Debug("it had to stop", zap.Error(<-n.fatal))
 	}
 	n.check()
 }
