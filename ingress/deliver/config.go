@@ -29,8 +29,6 @@ const (
 type Limits struct {
 	// MaxUnacked is the window of a consumer without max_ack_pending.
 	MaxUnacked int
-	// MaxDelayed is how many naks with a delay may wait without counting against the window.
-	MaxDelayed int
 	// MaxAhead is how many messages may be settled ahead of the cursor when
 	// there is no max_ack_pending, which is the bound otherwise.
 	MaxAhead int
@@ -47,7 +45,6 @@ type Limits struct {
 // Defaults of Limits.
 const (
 	DefaultMaxUnacked   = 1_000_000
-	DefaultMaxDelayed   = 65_536
 	DefaultMaxAhead     = 65_536
 	DefaultMaxExhausted = 65_536
 	DefaultMaxHeld      = 4096
@@ -62,7 +59,6 @@ func (l Limits) WithDefaults() *Limits {
 		}
 	}
 	def(&l.MaxUnacked, DefaultMaxUnacked)
-	def(&l.MaxDelayed, DefaultMaxDelayed)
 	def(&l.MaxAhead, DefaultMaxAhead)
 	def(&l.MaxExhausted, DefaultMaxExhausted)
 	def(&l.MaxHeld, DefaultMaxHeld)

@@ -203,7 +203,7 @@ func TestConfigOf(t *testing.T) {
 func TestLimitsDefaults(t *testing.T) {
 	t.Parallel()
 	want := &Limits{
-		MaxUnacked: 7, MaxDelayed: DefaultMaxDelayed, MaxAhead: DefaultMaxAhead,
+		MaxUnacked: 7, MaxAhead: DefaultMaxAhead,
 		MaxExhausted: DefaultMaxExhausted, MaxHeld: DefaultMaxHeld, HoldTimeout: DefaultHoldTimeout,
 	}
 	if diff := cmp.Diff(want, Limits{MaxUnacked: 7}.WithDefaults()); diff != "" {

@@ -48,8 +48,7 @@
 // First the redelivery queue: what falls due together in the order of the
 // stream, naks in the order they came. Redeliveries ignore the window. Then, if
 // fewer than max_ack_pending messages are unacked, the next message that matches.
-// A nak that waits for its delay is nobody's work and does not count against the
-// window, up to Limits.MaxDelayed of them.
+// A nak that waits for its delay counts against the window, as in JetStream.
 //
 // Each message goes to the request at the head of the queue, which moves to the
 // tail. A request whose client is gone, that expired, or whose byte budget is too
@@ -92,7 +91,7 @@
 //
 // # Bounds
 //
-//	pending messages     max_ack_pending, else Limits.MaxUnacked; and Limits.MaxDelayed; 100 bytes each
+//	pending messages     max_ack_pending, else Limits.MaxUnacked; 100 bytes each
 //	waiting requests     max_waiting; 96 bytes each and the reply subject
 //	settled ahead        max_ack_pending, else Limits.MaxAhead; 8 bytes each
 //	given up             Limits.MaxExhausted; 8 bytes each; above it known by their rows only

@@ -94,7 +94,7 @@ func newModel(t *testing.T, seed uint64) *model {
 		AckAnyDelivery: r.IntN(4) == 0,
 		HeadersOnly:    r.IntN(4) == 0,
 	}
-	limits := Limits{MaxDelayed: pick(r, 0, 1), MaxExhausted: pick(r, 0, 2), MaxHeld: pick(r, 0, 3)}
+	limits := Limits{MaxExhausted: pick(r, 0, 2), MaxHeld: pick(r, 0, 3)}
 	m.cfg.Limits = limits.WithDefaults()
 	if r.IntN(4) == 0 {
 		m.cfg.Backoff = []time.Duration{time.Second, 3 * time.Second, 9 * time.Second}
@@ -177,7 +177,7 @@ func (m *model) see(out []Action) {
 		default:
 		}
 	}
-	if c := m.c; fresh && !c.fenced && c.t != nil && c.t.n-min(c.t.delayed, c.lim.MaxDelayed) > c.window() {
+	if c := m.c; fresh && !c.fenced && c.t != nil && c.t.n > c.window() {
 		m.fail("window of %d is overrun", c.window())
 	}
 	m.check()
@@ -313,7 +313,7 @@ func (m *model) checkProgress() {
 func (m *model) checkTable() {
 	m.t.Helper()
 	t := m.c.t
-	var live, delayed, queued, again int
+	var live, queued, again int
 	last := uint64(0)
 	for _, r := range t.order[t.head:] {
 		if r.slot == 0 {
@@ -325,20 +325,16 @@ func (m *model) checkTable() {
 		}
 		last = s.seq
 		live++
-		switch s.home {
-		case homeDelay:
-			delayed++
-		case homeQueue:
+		if s.home == homeQueue {
 			queued++
-		default:
 		}
 		if s.count > 1 {
 			again++
 		}
 	}
-	if live != t.n || delayed != t.delayed || queued != t.queued || again != t.redelivered {
-		m.fail("counts: %d/%d live, %d/%d delayed, %d/%d queued, %d/%d redelivered",
-			live, t.n, delayed, t.delayed, queued, t.queued, again, t.redelivered)
+	if live != t.n || queued != t.queued || again != t.redelivered {
+		m.fail("counts: %d/%d live, %d/%d queued, %d/%d redelivered",
+			live, t.n, queued, t.queued, again, t.redelivered)
 	}
 	for i := 1; i < len(t.heap); i++ {
 		if t.at(t.heap[i]).due < t.at(t.heap[(i-1)/2]).due {

@@ -147,12 +147,12 @@ func (c *Consumer) fresh(out []Action, now int64, scans *int) ([]Action, outcome
 }
 
 // full says that the window of unacked messages is full. Naks that wait for
-// their delay are nobody's work and do not count.
+// their delay count: they are unacked.
 func (c *Consumer) full() bool {
 	if c.t == nil || c.cfg.Ack == jsapi.AckNone {
 		return false
 	}
-	return c.t.n-min(c.t.delayed, c.lim.MaxDelayed) >= c.window()
+	return c.t.n >= c.window()
 }
 
 func (c *Consumer) window() int {

@@ -55,7 +55,6 @@ type table struct {
 	scratch []int32
 
 	queued      int // in the redelivery queue
-	delayed     int // naks that wait for their delay
 	redelivered int // delivered more than once
 }
 
@@ -153,11 +152,8 @@ func (t *table) unlink(i int32) {
 	case homeQueue:
 		t.cut(&t.queue, s)
 		t.queued--
-	case homeHeap:
+	case homeHeap, homeDelay:
 		t.heapRemove(int(s.pos))
-	case homeDelay:
-		t.heapRemove(int(s.pos))
-		t.delayed--
 	case homeNone:
 	}
 	s.home = homeNone
@@ -201,7 +197,6 @@ func (t *table) arm(i int32) {
 	s.home, s.pos = homeHeap, int32(len(t.heap))
 	if s.kind == record.PendingNak {
 		s.home = homeDelay
-		t.delayed++
 	}
 	t.heap = append(t.heap, i)
 	t.up(int(s.pos))

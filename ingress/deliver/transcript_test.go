@@ -123,8 +123,8 @@ func (s *script) config(d *datadriven.TestData, cfg Config) Config {
 	cfg.Volatile = d.HasArg("volatile")
 	cfg.AckAnyDelivery = d.HasArg("anydelivery")
 	cfg.Limits = Limits{
-		MaxUnacked: scan(t, d, "unacked", 0), MaxDelayed: scan(t, d, "delayed", 0),
-		MaxAhead: scan(t, d, "ahead", 0), MaxExhausted: scan(t, d, "exhausted", 0),
+		MaxUnacked: scan(t, d, "unacked", 0),
+		MaxAhead:   scan(t, d, "ahead", 0), MaxExhausted: scan(t, d, "exhausted", 0),
 		MaxHeld: scan(t, d, "held", 0),
 	}.WithDefaults()
 	return cfg
