@@ -236,7 +236,7 @@ type fullDisk struct {
 
 	n     *node
 	ops   atomic.Int64
-	at    int64 // the write before which the disk fills up
+	at    atomic.Int64 // the write before which the disk fills up
 	what  atomic.Pointer[string]
 	quota atomic.Pointer[faultfs.Quota]
 	guard atomic.Pointer[disk.Guard]
@@ -250,7 +250,7 @@ const (
 )
 
 func newFullDisk(w *world, at, ballast int64) *fullDisk {
-	d := &fullDisk{world: w, n: w.nodes[0], at: -1}
+	d := &fullDisk{world: w, n: w.nodes[0]}
 	d.n.wrap = func(fs vfs.FS) vfs.FS {
 		q, err := faultfs.NewQuota(fs, "data", anyRoom)
 		if err != nil {
@@ -263,7 +263,7 @@ func newFullDisk(w *world, at, ballast int64) *fullDisk {
 	w.found()
 	w.put("before")
 	d.ops.Store(0)
-	d.at = at
+	d.at.Store(at)
 	return d
 }
 
@@ -271,7 +271,7 @@ func newFullDisk(w *world, at, ballast int64) *fullDisk {
 func (d *fullDisk) count(op errorfs.Op) error {
 	switch op.Kind {
 	case errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFileWriteAt, errorfs.OpFilePreallocate:
-		if d.ops.Add(1) == d.at {
+		if d.ops.Add(1) == d.at.Load() {
 			d.what.Store(&op.Path)
 			d.quota.Load().Fill(0)
 		}
@@ -298,7 +298,7 @@ func (d *fullDisk) ask(r request) (seq uint64, ok bool) {
 // acknowledged goes to acked. It says how many publishes were not.
 func (d *fullDisk) run(length time.Duration, acked map[uint64]string) (failed int) {
 	for begin := time.Now(); time.Since(begin) < length; d.pause(20 * time.Millisecond) {
-		if d.at > 0 && d.guard.Load().Refusing() {
+		if d.at.Load() > 0 && d.guard.Load().Refusing() {
 			continue
 		}
 		value := fmt.Sprintf("%d %s", time.Now().UnixNano(), padding)
@@ -358,7 +358,7 @@ func (d *fullDisk) fills(ballast int64) (stopped bool) {
 	acked := make(map[uint64]string)
 	failed := d.run(fullDiskRun, acked)
 	if d.what.Load() == nil {
-		d.t.Logf("no write %d this time", d.at)
+		d.t.Logf("no write %d this time", d.at.Load())
 		return false
 	}
 	if ballast > 0 {
