@@ -25,7 +25,7 @@ const (
 	// readTimeout bounds the reading of all streams through one node.
 	readTimeout = 5 * time.Minute
 	// impatience replaces those for a cluster that did not come back: there is little to wait for.
-	impatience = 40 * time.Second
+	impatience = 20 * time.Second
 	// placings is how often a reader is created anew until it is where it should be.
 	placings = 60
 	// readBatch and readWait are of one pull of a reader; readIdle empty ones end it.

@@ -3,6 +3,7 @@ package jepsen
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -46,12 +47,16 @@ func (*streamServer) moveLeader(ctx context.Context, _ *Cluster, to *Node) error
 		return err
 	}
 	defer nc.Close()
+	var failed []error
 	for _, stream := range streams() {
-		if _, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+stream, body); err != nil {
-			return fmt.Errorf("stream %s: %w", stream, err)
+		// One that has no leader answers nothing, which must not keep the others.
+		call, cancel := context.WithTimeout(ctx, connectTimeout)
+		if _, err := nc.RequestWithContext(call, "$JS.API.STREAM.LEADER.STEPDOWN."+stream, body); err != nil {
+			failed = append(failed, fmt.Errorf("stream %s: %w", stream, err))
 		}
+		cancel()
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 func (*streamServer) remove(ctx context.Context, c *Cluster, id string) error {

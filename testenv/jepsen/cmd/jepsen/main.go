@@ -31,6 +31,7 @@ type cli struct {
 	Rate    int      `default:"300" help:"Publishes per second of all writers together."`
 	Disk    string   `default:"lazy" help:"Disk of each node: lazy (testenv/lazyfs), loop (ext4 in an image, root) or none."`
 
+	From   []string `placeholder:"FILE" help:"Run nothing: take the reports that earlier runs wrote."`
 	JSON   string   `name:"json" placeholder:"FILE" help:"Write the reports there."`
 	Update string   `placeholder:"FILE" help:"Replace the table between the markers of this document."`
 	Root   string   `default:"." type:"existingdir" help:"Directory of the module."`
@@ -74,6 +75,9 @@ func (c *cli) run(ctx context.Context, out io.Writer) error {
 	}
 	if c.Dir == "" {
 		c.Dir = filepath.Join(c.Root, "bin", "jepsen")
+	}
+	if len(c.From) > 0 {
+		return c.reread(out)
 	}
 	var reports []*jepsen.Report
 	bad := false
@@ -144,6 +148,23 @@ func (c *cli) build(ctx context.Context, cfg *jepsen.Config) (err error) {
 	cfg.Args = c.Arg
 	cfg.Bin, err = process.Build(ctx, c.Root, cfg.Dir, c.Tags...)
 	return err
+}
+
+// reread makes the comparison of reports that were written earlier.
+func (c *cli) reread(out io.Writer) error {
+	var reports []*jepsen.Report
+	for _, file := range c.From {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		var list []*jepsen.Report
+		if err := json.Unmarshal(text, &list); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		reports = append(reports, list...)
+	}
+	return c.write(out, reports)
 }
 
 // write prints the comparison, if there is one, and writes what was asked for.
