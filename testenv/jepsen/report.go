@@ -135,8 +135,10 @@ func Table(reports []*Report) string {
 		}
 		b.WriteString("\n")
 	}
-	for _, name := range slices.Sorted(maps.Keys(first.NotRun)) {
-		fmt.Fprintf(&b, "\nNot run: %s (%s).\n", name, first.NotRun[name])
+	for _, r := range reports {
+		for _, name := range slices.Sorted(maps.Keys(r.NotRun)) {
+			fmt.Fprintf(&b, "\nNot run on %s: %s (%s).\n", head[r.Kind], name, r.NotRun[name])
+		}
 	}
 	return b.String()
 }
