@@ -41,11 +41,11 @@ func nemeses() map[string]nemesis {
 		"mix":        {what: "one node cut off, another killed, the rest slow", common: true, run: mixed},
 		"member":     {what: "a node is replaced by one of another name, or comes back under its own without its files", common: true, run: member},
 
-		"bitflip":    {what: "about two bits flipped in a file of one killed node", run: bitflip},
-		"truncate":   {what: "the end of a file of one killed node cut off", run: truncate},
-		"snapshot":   {what: "snapshot or pointer file of one killed node damaged or removed", run: snapshot},
-		"timetravel": {what: "files of one node put back to what they were a while ago", run: timeTravel},
-		"disk-full":  {what: "the disk of the leader, or of all, filled up and freed", disk: true, run: diskFull},
+		"bitflip":    {what: "about two bits flipped in a file of one killed node", common: true, run: bitflip},
+		"truncate":   {what: "the end of a file of one killed node cut off", common: true, run: truncate},
+		"snapshot":   {what: "snapshot or pointer file of one killed node damaged or removed", common: true, run: snapshot},
+		"timetravel": {what: "files of one node put back to what they were a while ago", common: true, run: timeTravel},
+		"disk-full":  {what: "the disk of the leader, or of all, filled up and freed", common: true, disk: true, run: diskFull},
 		"slow-fsync": {
 			what:   "every fsync of the leader takes seconds, longer than the fault lasts perhaps",
 			common: true, disk: true, slow: true, run: slowSync,
