@@ -27,7 +27,9 @@ SCALE    ?= 1
 OUT      ?= bin/bench-compare.md
 
 # The stages of `make ci`, in order. A target that has come to exist is added here.
-CI_STAGES := test vet arch planted
+CI_STAGES := test vet lint planted sim race fuzz ci-kills ci-differential ci-conformance ci-chaos
+# Packages that only drive processes of their own: the race detector would watch nothing but the driver.
+NORACE := /testenv/(bench|chaos|jepsen|process)(/|$$)
 
 # unbuilt fails plainly: a target that does nothing must not look like one that passed.
 unbuilt = @echo "make $@: not built yet: $(1)" >&2; exit 2
@@ -60,8 +62,8 @@ bin/holdfast:
 test: ## all tests, shuffled (PKG=./storage/...)
 	go test -shuffle=on -timeout 10m -count=1 $(PKG)
 
-race: ## all tests under the race detector
-	GORACE=halt_on_error=1 go test -race -shuffle=on -timeout 20m -count=1 $(PKG)
+race: ## the tests under the race detector, but for those that only drive processes
+	GORACE=halt_on_error=1 go test -race -shuffle=on -timeout 30m -count=1 $$(go list $(PKG) | grep -vE '$(NORACE)')
 
 vet: ## go vet
 	go vet $(PKG)
@@ -119,6 +121,17 @@ console-test: ## the console in a real browser engine
 
 vuln: ## known vulnerabilities (needs the vulnerability database; not part of ci)
 	$(TOOL) govulncheck ./...
+
+# What CI takes of the long runs. Their seeds are fixed: a failure repeats.
+.PHONY: ci-kills ci-differential ci-conformance ci-chaos
+ci-kills:
+	$(MAKE) kills KILLS=3 ALL=2
+ci-differential:
+	$(MAKE) differential SEEDS=10
+ci-conformance:
+	$(MAKE) conformance CORE=1
+ci-chaos:
+	$(MAKE) chaos SEED=1 MINUTES=3
 
 ci: ## everything a change must pass
 	@begin=$$SECONDS; \

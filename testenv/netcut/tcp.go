@@ -195,11 +195,11 @@ func (c *conn) pass(dst net.Conn, l *link, ch chunk) bool {
 		return false
 	}
 	if len(ch.data) > 0 {
+		l.bytes.Add(uint64(len(ch.data))) // before they can be read, so that whoever read them finds them counted
 		if _, err := dst.Write(ch.data); err != nil {
 			c.abort()
 			return false
 		}
-		l.bytes.Add(uint64(len(ch.data)))
 	}
 	switch {
 	case ch.err == nil:
