@@ -188,14 +188,13 @@ func (o *createConsumerOp) update(p *plan.Planner, old *consumer, cfg *jsapi.Con
 		return o.st.rests()
 	}
 	o.cfg = cfg
-	return old.describe(p, cfg)
+	return old.describe(p, &plan.ConsumerDescription{Config: cfg, Created: old.created})
 }
 
-// describe plans a changed configuration of c.
-func (c *consumer) describe(p *plan.Planner, cfg *jsapi.ConsumerConfig) uint64 {
-	d := plan.ConsumerDescription{Config: cfg, Created: c.created, Nameless: c.nameless}
+// describe plans a changed description of c.
+func (c *consumer) describe(p *plan.Planner, d *plan.ConsumerDescription) uint64 {
 	p.Builder().PutConsumer(c.st.row.ID, c.id, d.Encode())
-	c.use(p, cfg)
+	c.use(p, d.Config)
 	return c.st.changed(p)
 }
 
@@ -208,6 +207,7 @@ func (o *createConsumerOp) Done(*plan.Planner) {
 	e, st := o.st.e, o.st
 	if o.cfg != nil {
 		o.is.shown = o.cfg
+		o.is.nameless = o.made && o.generated // whoever changes it names it
 	}
 	if o.made {
 		o.is.before = nil
@@ -220,8 +220,8 @@ func (o *createConsumerOp) Done(*plan.Planner) {
 		})
 	}
 	info := o.is.info(e)
-	if o.made && info.Paused {
-		o.is.advisePause(*info.Config.PauseUntil, true)
+	if until := info.Config.PauseUntil; until != nil && info.Paused { // JetStream repeats it after every such request
+		o.is.advisePause(*until, true)
 	}
 	o.ac.Answer(jsapi.ConsumerResponse{Response: jsapi.NewResponse(o.ac.Req.Verb), ConsumerInfo: info})
 }

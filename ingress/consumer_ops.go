@@ -115,7 +115,9 @@ func (o *pauseOp) Plan(p *plan.Planner) uint64 {
 		cfg.PauseUntil = &until
 	}
 	o.cfg = cfg.WithStaticMetadata()
-	return o.c.describe(p, o.cfg)
+	return o.c.describe(p, &plan.ConsumerDescription{
+		Config: o.cfg, Created: o.c.created, Nameless: o.c.nameless,
+	})
 }
 
 // Done implements plan.Op.

@@ -51,6 +51,16 @@ func (s source) LastMatch(filters []string) (last uint64, ok bool) {
 	return last, ok
 }
 
+// FirstMatch implements deliver.Positions.
+func (s source) FirstMatch(filters []string) (first uint64, ok bool) {
+	for _, f := range filters {
+		if m := s.st.plan().AppliedNext(s.First(), f); m != nil && (!ok || m.Seq < first) {
+			first, ok = m.Seq, true
+		}
+	}
+	return first, ok
+}
+
 // LowestLast implements deliver.Positions.
 func (s source) LowestLast(filters []string) (uint64, bool) {
 	return s.st.plan().AppliedLowestLast(filters)

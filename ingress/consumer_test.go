@@ -298,6 +298,61 @@ func TestConsumerOpsAreRedoneAfterARebuild(t *testing.T) {
 	})
 }
 
+// TestCreateOfAPausedConsumerIsAdvised: JetStream tells after every create or update that the consumer is paused.
+func TestCreateOfAPausedConsumerIsAdvised(t *testing.T) {
+	t.Parallel()
+	inWorld(t, Config{}, func(t *testing.T, n *node) {
+		n.stream(nil)
+		check := func(step string, want int) {
+			t.Helper()
+			if got := len(n.hub.link.to(jsapi.SubjectConsumerPause + "S.C")); got != want {
+				t.Errorf("%s: %d advisories, want %d", step, got, want)
+			}
+		}
+		until := time.Now().Add(time.Hour).UTC()
+		n.consumer("C", m{"pause_until": until})
+		check("created", 1)
+		n.consumer("C", m{"pause_until": until})
+		check("again", 2)
+		n.consumer("C", m{"description": "changed"})
+		check("updated", 3)
+		n.consumer("D", nil)
+		n.consumer("D", m{"description": "changed"})
+		check("another, not paused", 3)
+	})
+}
+
+// TestGeneratedNameIsShownOnceGiven: the configuration of a consumer whose name was generated has none, until an
+// update names it.
+func TestGeneratedNameIsShownOnceGiven(t *testing.T) {
+	t.Parallel()
+	inWorld(t, Config{}, func(t *testing.T, n *node) {
+		n.stream(nil)
+		made := must[jsapi.ConsumerResponse](n, "CONSUMER.CREATE.S",
+			m{"stream_name": "S", "config": m{"ack_policy": "explicit", "inactive_threshold": time.Hour}})
+		name := made.Name
+		if name == "" || made.Config.Name != "" {
+			t.Fatalf("created as %q, configuration %q", name, made.Config.Name)
+		}
+		until := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+		n.send("$JS.API.CONSUMER.PAUSE.S."+name, "", `{"pause_until":"`+until+`"}`)
+		if got := n.consumerInfo(name).Config.Name; got != "" {
+			t.Errorf("paused: name %q", got)
+		}
+		updated := must[jsapi.ConsumerResponse](n, "CONSUMER.CREATE.S."+name, m{
+			"stream_name": "S", "config": m{"name": name, "ack_policy": "explicit", "inactive_threshold": 2 * time.Hour},
+		})
+		if updated.Config.Name != name {
+			t.Errorf("updated: name %q, want %q", updated.Config.Name, name)
+		}
+		n.endTerm()
+		n.lead()
+		if got := n.consumerInfo(name).Config.Name; got != name {
+			t.Errorf("the next leader: name %q, want %q", got, name)
+		}
+	})
+}
+
 // TestRecreateWhileARemovalIsInFlight makes a new consumer, not a success about
 // the one that is going.
 func TestRecreateWhileARemovalIsInFlight(t *testing.T) {

@@ -60,6 +60,14 @@ func (s *memStream) LastMatch(filters []string) (uint64, bool) {
 	return 0, false
 }
 
+func (s *memStream) FirstMatch(filters []string) (uint64, bool) {
+	m, _ := s.Next(s.first, filters)
+	if m == nil {
+		return 0, false
+	}
+	return m.Seq, true
+}
+
 func (s *memStream) LowestLast(filters []string) (uint64, bool) {
 	cfg := Config{Filters: filters}
 	low, ok := uint64(0), false

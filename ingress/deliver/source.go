@@ -35,6 +35,8 @@ type Positions interface {
 	Last() uint64
 	// LastMatch returns the sequence of the last message that matches one of the filters.
 	LastMatch(filters []string) (uint64, bool)
+	// FirstMatch returns the sequence of the first message that matches one of the filters.
+	FirstMatch(filters []string) (uint64, bool)
 	// LowestLast returns, of the last messages of all subjects that match, the lowest sequence.
 	LowestLast(filters []string) (uint64, bool)
 	// AtTime returns the first sequence with a message at or after a time, in nanoseconds.
@@ -58,7 +60,8 @@ type Start struct {
 //	last               last match, else first sequence: nothing there matches
 //	new                last sequence + 1
 //	by_start_sequence  that sequence, not below the first; it may be in the future
-//	by_start_time      first message at or after the time, else new
+//	by_start_time      first message at or after the time, else new; if nothing before it matches and something
+//	                   between it and the last sequence does, the first of that
 //	last_per_subject   last sequence if nothing matches, else lowest of the last messages of the matching
 //	                   subjects; up to the last sequence of now only messages that are the last of their
 //	                   subject there are delivered
@@ -79,6 +82,9 @@ func Begin(p Positions, s Start) record.ConsumerState {
 		next = s.Seq
 	case jsapi.DeliverByStartTime:
 		found(p.AtTime(s.Time))
+		if seq, ok := p.FirstMatch(s.Filters); ok && len(s.Filters) > 0 && seq > next && seq < last {
+			next = seq
+		}
 	case jsapi.DeliverLastPerSubject:
 		if s.OnePerSubject {
 			next = first
