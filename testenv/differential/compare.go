@@ -205,8 +205,12 @@ func loosened(vs []view) []view {
 			out = append(out, v.loosen())
 		}
 	}
-	slices.SortFunc(out, func(a, b view) int { return cmp.Compare(a.String(), b.String()) })
+	sortViews(out)
 	return slices.Compact(out)
+}
+
+func sortViews(vs []view) {
+	slices.SortFunc(vs, func(a, b view) int { return cmp.Compare(a.String(), b.String()) })
 }
 
 // String is the message in one line.

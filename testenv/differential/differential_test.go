@@ -100,6 +100,11 @@ func TestNormalise(t *testing.T) {
 		data: []byte(`{"created":"2026-01-02T03:04:05.6Z","first_ts":"0001-01-01T00:00:00Z","name":"aB3dE5gH",` +
 			`"pause_remaining":17,"pause_until":"2095-01-01T00:00:00Z","api":{"level":0,"total":7,"errors":3}}`),
 	})
+	err := []byte(`{"error":{"description":"change to limits violates consumers: d, aB3dE5gH, c","err_code":10069}}`)
+	sorted := `{"error":{"description":"change to limits violates consumers: GEN0, c, d","err_code":10069}}`
+	if diff := cmp.Diff(sorted, n.body(err)); diff != "" {
+		t.Error(diff)
+	}
 	want := view{
 		Subject: "<inbox>", Reply: "$JS.ACK.S.GEN0.1.2.3.0.4",
 		Header: "NATS/1.0 503\r\nNats-Subject: $JS.ACK.S.GEN0.1.2.3.<time>.4\r\n\r\n",

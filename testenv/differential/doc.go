@@ -19,6 +19,7 @@
 //	normal.go       what is not compared: times, ids, generated names
 //	compare.go      differences
 //	explained*.go   differences that are meant, each with its reason
+//	apart.go        meant differences that stay: the stream is deleted on both sides
 //	shrink.go       the shortest script with the same difference
 //
 // # Timing

@@ -13,7 +13,7 @@ import (
 var (
 	typeNames = regexp.MustCompile(
 		`(Go struct field |type )(?:server\.|jsapi\.)?[A-Za-z]*Request(?:\.[A-Za-z]*Request)*`)
-	ofType          = regexp.MustCompile(`( of type )(?:server|jsapi)\.\w+`)
+	ofType          = regexp.MustCompile(`( of type (?:\*|\[\]|map\[\w+\])*)(?:server|jsapi)\.\w+`)
 	consumerCluster = regexp.MustCompile(`^consumers\[\d+\]\.cluster$`)
 	listedConsumer  = regexp.MustCompile(`^consumers\[(\d+)\]\.`)
 	listedStream    = regexp.MustCompile(`^streams\[(\d+)\]\.`)
@@ -25,6 +25,7 @@ type explanation struct {
 	name   string
 	reason string
 	match  matcher
+	apart  bool // the sides differ for good: see part
 }
 
 // A matcher reports whether a difference, which op made, is what an explanation is about.
@@ -118,7 +119,7 @@ func negativeSampling(_ *runner, d *Diff, _ *Op) bool {
 // were delivered since included.
 func endedNothing(r *runner, d *Diff, op *Op) bool {
 	return strings.HasPrefix(d.What, "advisory ADVISORY.CONSUMER.MSG_TERMINATED.") && d.Got == absent &&
-		strings.HasPrefix(op.Body, "+TERM") && r.w.acks == r.before+r.p.want.firstDeliveries()-r.firsts
+		strings.HasPrefix(op.Body, "+TERM") && r.w.acks == r.before.acks+r.p.want.firstDeliveries()-r.before.firsts
 }
 
 // oneDeliveryLess matches the deliveries in the advisory of a message that was redelivered and left the stream.

@@ -107,6 +107,36 @@ var explanations = []explanation{
 		match:  oneDeliveryLess,
 	},
 	{
+		name: "removed under ack all",
+		reason: "JetStream takes the removal of a message for an ack of all before it; here they stay unacked, because " +
+			"nobody acked them",
+		match: removedUnderAckAll,
+		apart: true,
+	},
+	{
+		name:   "purge of a full window",
+		reason: "a purge makes room for the request that waits; JetStream goes on when the next thing happens",
+		match:  purgedFull,
+		apart:  true,
+	},
+	{
+		name: "no_wait at a full window",
+		reason: "it waits for room; JetStream says that there are no messages, although there are, once another request " +
+			"of the consumer expires",
+		match: endedNoWait,
+		apart: true,
+	},
+	{
+		name:   "sampling that was switched off",
+		reason: "JetStream goes on to sample when an update takes sample_freq away",
+		match:  stillSampled,
+	},
+	{
+		name:   "purge of one message",
+		reason: "no purge is told of by advisories; JetStream takes one that removes a single message for a deletion",
+		match:  purgedOne,
+	},
+	{
 		name:   "cluster of a consumer",
 		reason: "a node of ours is always a cluster, if only of one; JetStream alone has none",
 		match:  ofConsumers,

@@ -50,6 +50,10 @@ func TestExplained(t *testing.T) {
 
 		{Diff{Path: "error", Want: "type server.JSApiStreamNamesRequest.x", Got: "type jsapi.StreamNamesRequest.x"}, Op{}, "names of types"},
 		{Diff{Path: "error", Want: "type server.JSApiStreamNamesRequest.x", Got: "type jsapi.StreamNamesRequest.y"}, Op{}, ""},
+		{Diff{Path: "error", Want: "x of type []*server.StreamSource", Got: "x of type []*jsapi.StreamSource"}, Op{}, "names of types"},
+		{Diff{Path: "error", Want: "x of type map[string]server.T", Got: "x of type map[string]jsapi.T"}, Op{}, "names of types"},
+		{Diff{Path: "error", Want: "x of type *server.Placement", Got: "x of type jsapi.Placement"}, Op{}, ""},
+		{Diff{Path: "error", Want: "x of type []*server.StreamSource", Got: "x of type []*string"}, Op{}, ""},
 
 		{
 			Diff{Path: "error", Want: `{"err_code":10074}`, Got: `{"err_code":10005}`},
@@ -119,7 +123,7 @@ func TestExplained(t *testing.T) {
 		}
 	}
 	// Another message of the consumer does not wait any more: the +TERM ended a delivery.
-	r := &runner{w: explainedWorld(), p: &Pair{want: &client{}}, res: &Result{}, op: Op{Body: "+TERM"}, before: 1}
+	r := &runner{w: explainedWorld(), p: &Pair{want: &client{}}, res: &Result{}, op: Op{Body: "+TERM"}, before: before{acks: 1}}
 	if got := r.explain([]Diff{{What: term, Want: "a", Got: absent}})[0].Explained; got != "" {
 		t.Errorf("the advisory of a +TERM with an effect is explained by %q", got)
 	}

@@ -35,6 +35,11 @@ func (g *generator) next(w *world) (Op, bool) {
 	}
 	op := g.queue[0]
 	g.queue = g.queue[1:]
+	if op.Ack != nil && op.Note != staleNak && !g.last(*op.Ack) {
+		if body := ofReplaced(op.Body); body != op.Body {
+			op.Body, op.Advised = body, ""
+		}
+	}
 	g.steps--
 	return op, true
 }

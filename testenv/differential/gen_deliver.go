@@ -87,18 +87,18 @@ func (g *generator) pullBad() Script {
 }
 
 func (g *generator) ack() Script {
-	ref, last, ok := g.delivery()
+	ref, ok := g.delivery()
 	if !ok {
 		return nil
 	}
 	op := Op{Kind: Maybe, Ack: &ref, Streams: []string{ref.Stream}}
 	op.Body = pick(g, "", "", "", "+ACK", "+ACK", "+OK", "-NAK", "-NAK", "-NAK {\"delay\":3600000000000}",
 		"-NAK 1h", "-NAK x",
-		"-NAK {}", "-NAK {\"delay\":\"x\"}", "+WPI", "+TERM", "+TERM because", "+TERM", "+NXT",
+		"-NAK y", "-NAK {\"delay\":\"x\"}", "+WPI", "+TERM", "+TERM because", "+TERM", "+NXT",
 		"+NXT {\"batch\":2,\"no_wait\":true}",
 		"+NXT 2", "+NXT x", "nonsense", "+ack", "+ACK ", "-NAK ", "+TERM ", "+NXT {", "{\"x\":1}")
-	if !last && (strings.HasPrefix(op.Body, "-NAK") || strings.HasPrefix(op.Body, "+TERM") || op.Body == "+WPI") {
-		op.Body = "" // what a receiver whose delivery was replaced may say is for timed
+	if !g.last(ref) {
+		op.Body = ofReplaced(op.Body)
 	}
 	if g.chance(25) && !strings.HasPrefix(op.Body, "+NXT") {
 		op.Kind = Quiet
@@ -113,23 +113,37 @@ func (g *generator) ack() Script {
 	return one(op)
 }
 
-// delivery chooses one of the deliveries so far, mostly a late one; last is whether its message was not
-// delivered again.
-func (g *generator) delivery() (ref AckRef, last, ok bool) {
+// ofReplaced is what the receiver of a delivery that another one has replaced says instead: that a nak, a term or
+// progress of it has no effect is for timed.
+func ofReplaced(body string) string {
+	if strings.HasPrefix(body, "-NAK") || strings.HasPrefix(body, "+TERM") || body == "+WPI" {
+		return ""
+	}
+	return body
+}
+
+// last reports whether the message of a delivery was not delivered again.
+func (g *generator) last(ref AckRef) bool {
+	for of, n := range g.w.last {
+		if n == ref.N && of.Stream == ref.Stream && of.Consumer == ref.Consumer {
+			return true
+		}
+	}
+	return false
+}
+
+// delivery chooses one of the deliveries so far, mostly a late one.
+func (g *generator) delivery() (ref AckRef, ok bool) {
 	s, c := g.consumer()
 	n := g.w.deliveries[AckRef{Stream: s, Consumer: c}]
 	if n == 0 {
-		return AckRef{}, false, false
+		return AckRef{}, false
 	}
 	from := 0
 	if g.chance(80) {
 		from = max(n-5, 0)
 	}
-	ref = AckRef{s, c, from + g.IntN(n-from)}
-	for of, n := range g.w.last {
-		last = last || of.Stream == s && of.Consumer == c && n == ref.N
-	}
-	return ref, last, true
+	return AckRef{s, c, from + g.IntN(n-from)}, true
 }
 
 func (g *generator) ackBad() Script {

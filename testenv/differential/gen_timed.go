@@ -1,6 +1,7 @@
 package differential
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/holdfast-mq/holdfast/ingress/jsapi"
@@ -61,6 +62,51 @@ func (g *generator) stale() Script {
 	again := nak
 	again.Note, again.Advised = staleNak, jsapi.SubjectMsgNaked+timedStream+"."+timedConsumer
 	return append(ops, timedPull(1, ""), nak, timedPull(1, ""), again, timedEnd())
+}
+
+// purgedUnderAckAll purges one message, with an unacked one before it.
+func (g *generator) purgedUnderAckAll() Script {
+	ops := g.timedSetUp(fields{}, fields{"ack_policy": "all"}, 3)
+	return append(ops, timedPull(3, ""), timedPurge(`{"filter":"timed.1"}`), timedEnd())
+}
+
+// purgedFullWindow purges the unacked message that fills the window, and another one.
+func (g *generator) purgedFullWindow() Script {
+	ops := g.timedSetUp(fields{}, fields{"ack_policy": "explicit", "max_ack_pending": 1}, 4)
+	open := timedPull(2, "")
+	open.Kind = Open
+	return append(ops, open, timedPurge(`{"keep":2}`), timedEnd())
+}
+
+// sampled acks after sample_freq was taken away.
+func (g *generator) sampled() Script {
+	ops := g.timedSetUp(fields{}, fields{"ack_policy": "explicit", "sample_freq": "100"}, 1)
+	update := ops[1]
+	update.Body = fields{
+		"stream_name": timedStream, "config": fields{"durable_name": timedConsumer, "ack_policy": "explicit"},
+	}.json()
+	ref := g.timedDelivery(0)
+	ack := Op{Kind: Call, Ack: &ref, Body: "+ACK", Streams: []string{timedStream}}
+	ack.Advised = jsapi.SubjectMetricAck + timedStream + "." + timedConsumer
+	return append(ops, update, timedPull(1, ""), ack, timedEnd())
+}
+
+// noWaitFullWindow lets a request expire while another one, with no_wait, waits for room.
+func (g *generator) noWaitFullWindow() Script {
+	ops := g.timedSetUp(fields{}, fields{"ack_policy": "explicit", "max_ack_pending": 1}, 3)
+	open := timedPull(2, `,"no_wait":true`)
+	open.Kind = Open
+	return append(ops, open, timedPull(1, `,"expires":150000000`), timedEnd())
+}
+
+// meant is what is meant to differ and too rare to wait for in the scripts of seeds.
+func meant() Script {
+	g := &generator{w: newWorld()}
+	return slices.Concat(g.sampled(), g.purgedFullWindow(), g.noWaitFullWindow(), g.purgedUnderAckAll())
+}
+
+func timedPurge(body string) Op {
+	return Op{Kind: Call, Subject: api("STREAM.PURGE", timedStream), Body: body, Streams: []string{timedStream}}
 }
 
 const (

@@ -3,6 +3,7 @@ package differential
 import (
 	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -63,12 +64,22 @@ func (n *normaliser) body(b []byte) string {
 		}
 		return parts[1] + `"<time>"`
 	})
+	s = violators.ReplaceAllStringFunc(s, func(names string) string {
+		sorted := strings.Split(strings.TrimPrefix(names, violates), ", ")
+		slices.Sort(sorted)
+		return violates + strings.Join(sorted, ", ")
+	})
 	s = apiPattern.ReplaceAllString(s, `${1}"counts":"<how often the test looked>"`)
 	return scalarPattern.ReplaceAllString(s, `${1}"<${2}>"`)
 }
 
 // ackTime is the timestamp of an ack subject that stands in a header.
 var ackTime = regexp.MustCompile(`(\$JS\.ACK(?:\.[^.\s]+){5}\.)[0-9]{19}\.`)
+
+// violators are the consumers that a change of a stream would break: JetStream names them in the order of a map.
+var violators = regexp.MustCompile(violates + `[^"]+`)
+
+const violates = "change to limits violates consumers: "
 
 // given reports whether a time was chosen by a script, or is none: the clock of the test is elsewhere.
 func given(t time.Time) bool { return t.Year() < 2020 || t.Year() > 2090 }

@@ -66,9 +66,9 @@ type runner struct {
 	doneW  map[string]int  // messages of a box that were compared, of JetStream
 	doneG  map[string]int  // of Holdfast
 	loose  map[string]bool // boxes whose order depends on timing
+	gone   map[string]bool // boxes that are not compared any more
 	inbox  string
-	before int // world.acks before the step
-	firsts int // first deliveries of JetStream before the step
+	before before
 }
 
 // Replay runs a script.
@@ -89,6 +89,7 @@ func (p *Pair) run(ctx context.Context, next source, opts Options) (*Result, err
 	r := &runner{
 		p: p, opts: opts, w: newWorld(), res: &Result{Explained: make(map[string]int)},
 		doneW: make(map[string]int), doneG: make(map[string]int), loose: make(map[string]bool),
+		gone: make(map[string]bool),
 	}
 	for {
 		op, ok := next(r.w)
@@ -97,7 +98,7 @@ func (p *Pair) run(ctx context.Context, next source, opts Options) (*Result, err
 		}
 		r.step++
 		r.op = op
-		r.before, r.firsts = r.w.acks, r.p.want.firstDeliveries()
+		r.remember()
 		r.res.Script = append(r.res.Script, op)
 		if opts.Trace != nil {
 			opts.Trace(r.step, op)
@@ -148,12 +149,9 @@ func deleteAll(ctx context.Context, c *client) error {
 			return nil
 		}
 		for _, name := range names.Streams {
-			if _, err := c.request(ctx, apiPrefix+"STREAM.DELETE."+name, "", ""); err != nil {
+			if err := c.deleteStream(ctx, name); err != nil {
 				return err
 			}
-			soon, cancel := context.WithTimeout(ctx, time.Second)
-			_ = c.waitFor(soon, "$JS.EVENT.ADVISORY.STREAM.DELETED."+name, 0) // it may get lost
-			cancel()
 		}
 	}
 }

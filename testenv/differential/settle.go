@@ -35,7 +35,7 @@ func (r *runner) settle(ctx context.Context) error {
 		diffs = r.explain(diffs)
 		if unexplained(diffs) == 0 && !pending || time.Now().After(deadline) {
 			r.found(diffs)
-			return nil
+			return r.part(ctx, diffs)
 		}
 		select {
 		case <-t.C:
@@ -100,6 +100,9 @@ func (r *runner) compareBoxes() []Diff {
 	merged := func(c *client, n *normaliser, done map[string]int) map[string][]message {
 		out := make(map[string][]message)
 		for box := range boxes {
+			if r.gone[box] {
+				continue
+			}
 			got, _ := c.box(box)
 			key := n.text(box)
 			if from := done[box]; from < len(got) {
@@ -119,7 +122,12 @@ func (r *runner) compareBoxes() []Diff {
 		if strings.Contains(key, ".DELETED.") && len(mw[key]) == 0 && len(mg[key]) == 1 && r.op.deletesStream() {
 			continue // JetStream puts these into a queue that it closes: some get lost
 		}
-		out = append(out, compareBox(r.title(key), nw.views(mw[key]), ng.views(mg[key]), r.loose[key])...)
+		w, g := nw.views(mw[key]), ng.views(mg[key])
+		if strings.HasPrefix(key, jsapi.SubjectMsgTerminated) { // JetStream tells in any order of those that leave together
+			sortViews(w)
+			sortViews(g)
+		}
+		out = append(out, compareBox(r.title(key), w, g, r.loose[key])...)
 	}
 	return out
 }

@@ -66,6 +66,7 @@ func (w *world) setConsumers(stream, body string) error {
 				MaxDeliver     int             `json:"max_deliver"`
 				MaxWaiting     int             `json:"max_waiting"`
 				MemoryStorage  bool            `json:"mem_storage"`
+				SampleFreq     string          `json:"sample_freq"`
 				Durable        string          `json:"durable_name"`
 				FilterSubject  string          `json:"filter_subject"`
 				FilterSubjects []string        `json:"filter_subjects"`
@@ -104,7 +105,8 @@ func (w *world) setConsumers(stream, body string) error {
 				Name: c.Name, Durable: c.Config.Durable, AckPolicy: c.Config.AckPolicy,
 				MaxAckPending: c.Config.MaxAckPending, MaxDeliver: c.Config.MaxDeliver,
 				MaxWaiting: c.Config.MaxWaiting, MemoryStorage: c.Config.MemoryStorage,
-				FilterSubject: c.Config.FilterSubject, FilterSubjects: c.Config.FilterSubjects,
+				SampleFrequency: c.Config.SampleFreq,
+				FilterSubject:   c.Config.FilterSubject, FilterSubjects: c.Config.FilterSubjects,
 			},
 		}
 	}
