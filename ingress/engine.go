@@ -54,9 +54,11 @@ type engine struct {
 	tasks sync.WaitGroup // work of the term on other goroutines; it ends with ctx
 
 	p         *plan.Planner
-	expired   time.Time // when waiting operations were last checked for their timeout
-	blocked   bool      // something is ready, and the lease is not valid
-	directory int       // where to go on with the changes of the directory
+	expired   time.Time     // when waiting operations were last checked for their timeout
+	blocked   bool          // something is ready, and the lease is not valid
+	muted     bool          // publishes are not taken in any more
+	quiet     chan struct{} // closed when no operation is open; nil while nobody waits
+	directory int           // where to go on with the changes of the directory
 	// unfinished is the long work that earlier leaders left, of streams not seen yet.
 	unfinished map[record.StreamID][]SweepRow
 	streams    map[record.StreamID]*stream
@@ -127,6 +129,7 @@ func (e *engine) run() {
 		e.tick()
 		e.wakeReady()
 		e.p.Flush()
+		e.lookQuiet()
 		if err := e.p.Err(); err != nil {
 			e.giveUp(err)
 			return

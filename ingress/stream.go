@@ -175,8 +175,10 @@ func (st *stream) subscribe() error {
 	for _, prefix := range srv.prefixes {
 		want[prefix+".CONSUMER.MSG.NEXT."+st.row.Name+".*"] = of(evNext)
 	}
-	for _, subject := range st.served() {
-		want[subject] = onPublish
+	if !st.e.muted {
+		for _, subject := range st.served() {
+			want[subject] = onPublish
+		}
 	}
 	// What goes, goes first: two subscriptions that overlap would store a message twice.
 	for subject, cancel := range st.subs {

@@ -236,8 +236,12 @@ func (n *Node) Stop(ctx context.Context) error {
 	return n.failed
 }
 
-// handOverTimeout bounds the handing over of all groups before a stop.
-const handOverTimeout = 5 * time.Second
+const (
+	// settleTimeout bounds the answering of publishes that are on their way, before a stop.
+	settleTimeout = 2 * time.Second
+	// handOverTimeout bounds the handing over of all groups before a stop.
+	handOverTimeout = 5 * time.Second
+)
 
 func (n *Node) stop(ctx context.Context) error {
 	var errs []error
@@ -247,6 +251,9 @@ func (n *Node) stop(ctx context.Context) error {
 	}
 	if n.server != nil {
 		n.server.Drain() // what ends from here on ends with "Server Shutdown"
+		settle, cancel := context.WithTimeout(ctx, settleTimeout)
+		n.server.Settle(settle)
+		cancel()
 	}
 	if n.host != nil {
 		over, cancel := context.WithTimeout(ctx, handOverTimeout)
