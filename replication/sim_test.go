@@ -381,7 +381,8 @@ func (s *sim) visible(n *node, r *request, seq uint64) {
 func (s *sim) counter(rng *rand.Rand) {
 	for !s.stopped() {
 		s.pause(time.Duration(rng.IntN(200)) * time.Millisecond)
-		h := s.nodes[rng.IntN(len(s.nodes))].host()
+		n := s.nodes[rng.IntN(len(s.nodes))]
+		p, h := n.planner(), n.host() // in this order: a planner of an earlier boot is dead
 		if h == nil {
 			continue
 		}
@@ -389,6 +390,8 @@ func (s *sim) counter(rng *rand.Rand) {
 		err := addOne(ctx, h.Meta())
 		cancel()
 		switch {
+		case err == nil && p.dead.Load():
+			s.rows.unknown.Add(1) // answered after the power was cut: nobody heard it
 		case err == nil:
 			s.rows.ok.Add(1)
 		case !errors.Is(err, record.ErrConflict) && !errors.Is(err, record.ErrClosed):
