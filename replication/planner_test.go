@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/holdfast-mq/holdfast/replication/command"
 	"github.com/holdfast-mq/holdfast/storage/record"
@@ -110,6 +111,7 @@ type lead struct {
 	base    record.Fence
 	state   record.StreamState
 	doubt   bool
+	why     error // of the doubt
 
 	mu struct {
 		lock sync.Mutex
@@ -118,9 +120,15 @@ type lead struct {
 	}
 }
 
+// maxRebuilds bounds the epochs that one moment of virtual time may see. In a
+// cluster without latency a plan that is refused for ever stops the clock and fills
+// the memory: that is a violation instead.
+const maxRebuilds = 1000
+
 // Lead implements Handler.
 func (p *planner) Lead(ctx context.Context, t *Term) {
 	l := &lead{p: p, t: t}
+	pace := pace{max: maxRebuilds}
 	p.mu.lock.Lock()
 	p.mu.term = t
 	p.mu.lock.Unlock()
@@ -134,6 +142,10 @@ func (p *planner) Lead(ctx context.Context, t *Term) {
 			p.mu.lock.Lock()
 			p.mu.rebuilds++
 			p.mu.lock.Unlock()
+			if !pace.step(time.Now()) {
+				p.violation("%d rebuilds at one moment, last for: %v", pace.max, l.why)
+				break
+			}
 			l.rebuild()
 		}
 		l.backlog = append(l.backlog, p.take()...)
@@ -158,6 +170,21 @@ func (p *planner) Lead(ctx context.Context, t *Term) {
 	for _, r := range append(l.backlog, p.take()...) {
 		r.answer <- answer{err: errFailed}
 	}
+}
+
+// pace counts steps during which no time passes.
+type pace struct {
+	max, steps int
+	at         time.Time
+}
+
+// step is false when there were more than max at one moment.
+func (p *pace) step(now time.Time) bool {
+	if !now.Equal(p.at) {
+		p.at, p.steps = now, 0
+	}
+	p.steps++
+	return p.steps <= p.max
 }
 
 // rebuild starts the next epoch on what is applied.
@@ -267,7 +294,7 @@ func (l *lead) collect() {
 		default:
 			l.p.violation("Done with %v", e.err)
 		}
-		l.doubt = true
+		l.doubt, l.why = true, e.err
 	}
 	l.flight = rest
 	l.backlog = append(again, l.backlog...)
@@ -279,4 +306,28 @@ func TestPlannerKeepsItsRequests(t *testing.T) {
 	if p.submit(&request{}) {
 		t.Error("a planner without a term took a request")
 	}
+}
+
+// What is refused for ever is told, and does not stop the virtual clock.
+func TestPlannerTellsOfEndlessRefusals(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		n := w.nodes[0]
+		n.hook = func(*record.Proposal) bool { return true }
+		w.found()
+		p := w.leader().planner()
+		r := &request{value: "never", answer: make(chan answer, 1)}
+		if !p.submit(r) {
+			w.t.Fatal("no term")
+		}
+		if a := <-r.answer; !errors.Is(a.err, errFailed) {
+			w.t.Errorf("answer %v, want %v", a.err, errFailed)
+		}
+		p.mu.lock.Lock()
+		defer p.mu.lock.Unlock()
+		if len(p.mu.violations) != 1 || p.mu.rebuilds != maxRebuilds+1 {
+			w.t.Errorf("violations %q after %d rebuilds, want one after %d",
+				p.mu.violations, p.mu.rebuilds, maxRebuilds+1)
+		}
+		p.mu.violations = nil
+	})
 }

@@ -60,12 +60,15 @@ type fault struct {
 type sim struct {
 	*world
 
-	rng   *rand.Rand // of the plan
-	stop  chan struct{}
-	ended chan struct{} // of the controller: it works on while the clients have stopped
-	work  sync.WaitGroup
-	every atomic.Int64 // every nth proposal is refused; 0 = none
-	count atomic.Int64
+	rng    *rand.Rand // of the plan
+	stop   chan struct{}
+	ended  chan struct{} // of the controller: it works on while the clients have stopped
+	work   sync.WaitGroup
+	every  atomic.Int64 // one proposal in so many is refused; 0 = none
+	chance struct {     // by lot: refusals in step with the envelopes of an epoch would never end
+		sync.Mutex
+		rng *rand.Rand
+	}
 
 	hurts atomic.Int64
 	end   func() // closes ended
@@ -85,6 +88,7 @@ func simulate(t *testing.T, seed uint64) {
 	}
 	s := &sim{world: newWorld(t, nodes), rng: rng, stop: make(chan struct{}), ended: make(chan struct{})}
 	s.end = sync.OnceFunc(func() { close(s.ended) })
+	s.chance.rng = rand.New(rand.NewPCG(seed, 2))
 	s.hist.init()
 	halt := sync.OnceFunc(func() { close(s.stop) })
 	defer func() {
@@ -97,10 +101,7 @@ func simulate(t *testing.T, seed uint64) {
 		s.work.Wait()
 	}()
 	for _, n := range s.nodes {
-		n.hook = func(*record.Proposal) bool {
-			every := s.every.Load()
-			return every > 0 && s.count.Add(1)%every == 0
-		}
+		n.hook = func(*record.Proposal) bool { return s.refuses() }
 	}
 	s.found()
 	s.register()
@@ -119,6 +120,17 @@ func simulate(t *testing.T, seed uint64) {
 	s.powerCut(nil, 0, s.nodes...)
 	s.settle()
 	s.verify()
+}
+
+// refuses draws whether a proposal is refused.
+func (s *sim) refuses() bool {
+	every := s.every.Load()
+	if every == 0 {
+		return false
+	}
+	s.chance.Lock()
+	defer s.chance.Unlock()
+	return s.chance.rng.Int64N(every) == 0
 }
 
 // plan draws the faults of a run.
@@ -160,7 +172,7 @@ func (s *sim) draw(at time.Duration, add func(time.Duration, string, func())) {
 		}
 	case 3, 12:
 		every := int64(2 + s.rng.IntN(6))
-		add(at, fmt.Sprintf("refuse every %d", every), func() { s.every.Store(every) })
+		add(at, fmt.Sprintf("refuse one in %d", every), func() { s.every.Store(every) })
 		add(end, "refuse none", func() { s.every.Store(0) })
 	case 4:
 		add(at, "clean stop of "+a.name, a.down)
