@@ -68,6 +68,14 @@
 // whoever finishes it answers. The deletion of a stream is a phase of its directory
 // row, that of a consumer one entry.
 //
+// # A stop in order
+//
+// Settle comes before a planned end of the terms. Each engine closes the subjects of
+// its streams, takes what the server had sent until then, and waits until no operation
+// is open: those publishes get their PubAck, later ones find no responders and are
+// tried again by the client. Then the terms end. Acks, pulls and requests are served
+// up to that.
+//
 // # Subscriptions that end
 //
 // What the server had sent for a subscription before it knew of its end still comes
