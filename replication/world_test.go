@@ -68,6 +68,9 @@ func (n *node) planner() *planner {
 
 func (n *node) group() *Group { return n.host().Group(1) }
 
+// worldAppendTimeout is how long an append may wait in a world, in virtual time.
+const worldAppendTimeout = 2 * time.Second
+
 func newWorld(t *testing.T, nodes int) *world {
 	t.Helper()
 	w := &world{t: t, fabric: memnet.New(), start: time.Now(), log: zap.NewNop()}
@@ -107,7 +110,7 @@ func (n *node) config() Config {
 		Transport: transport.Config{
 			Network: w.fabric.Host(n.name), Listen: n.name + ":1",
 			Resolve:       func(node string) (string, bool) { return node + ":1", true },
-			AppendTimeout: 2 * time.Second, SnapshotIdle: 2 * time.Second, RestoreTimeout: 5 * time.Second,
+			AppendTimeout: worldAppendTimeout, SnapshotIdle: 2 * time.Second, RestoreTimeout: 5 * time.Second,
 			HandshakeTimeout: time.Second, IdleTimeout: 2 * time.Second,
 		},
 		Handler: func(group uint32) Handler {
