@@ -30,6 +30,12 @@ const (
 	MetaLogMaxBytes = 16 << 20
 	// SnapshotAge is the age of the oldest entry a restart must replay at which the group is snapshotted.
 	SnapshotAge = 5 * time.Minute
+	// InstallKeep is for how long a leader keeps a snapshot, and the log behind it, for a
+	// follower whose install was cut, or that has it and does not come on.
+	InstallKeep = 2 * time.Minute
+	// InstallLogBytes is the size of the log, or that of the snapshot if it is larger, from
+	// which on nothing of it is kept for followers that are being brought up.
+	InstallLogBytes = 4 << 30
 	// SnapshotCheck is how often size and age are looked at.
 	SnapshotCheck = time.Second
 
@@ -112,6 +118,8 @@ type Retention struct {
 	LogMaxBytes              int64
 	SnapshotAge              time.Duration
 	SnapshotCheck            time.Duration
+	InstallKeep              time.Duration
+	InstallLogBytes          int64
 }
 
 // DefaultRetention is that of an event group.
@@ -119,6 +127,7 @@ func DefaultRetention() Retention {
 	return Retention{
 		MinTrailing: MinTrailing, MaxTrailing: MaxTrailing, TrailingBytes: TrailingBytes,
 		LogMaxBytes: LogMaxBytes, SnapshotAge: SnapshotAge, SnapshotCheck: SnapshotCheck,
+		InstallKeep: InstallKeep, InstallLogBytes: InstallLogBytes,
 	}
 }
 
@@ -147,6 +156,9 @@ func (r Retention) validate() error {
 		)
 	case r.SnapshotAge <= 0 || r.SnapshotCheck <= 0:
 		return fmt.Errorf("snapshot age is %v, check %v, want positive ones", r.SnapshotAge, r.SnapshotCheck)
+	case r.InstallKeep <= 0 || r.InstallLogBytes < r.LogMaxBytes:
+		return fmt.Errorf("snapshots are kept for %v and %d bytes of log, want a positive time and at least %d",
+			r.InstallKeep, r.InstallLogBytes, r.LogMaxBytes)
 	}
 	return nil
 }

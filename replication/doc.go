@@ -107,6 +107,26 @@
 // state. An install is received into a directory of its own, verified, and put in
 // use by the pointer; Raft then restores, which opens it.
 //
+// Raft opens a snapshot for every attempt. So that an attempt can go on where the one
+// before was cut, by a connection or by the follower's restart, the copy stays on offer and
+// is opened again (type offers); the follower keeps what it has (storage, "Snapshots") and
+// says so. The copy of another leader is another stream and starts anew; the old leader
+// goes on with its own if it leads again in time.
+//
+// While a copy is sent, or its install was cut, and until the follower has come within
+// MinTrailing/2 entries of the end of the log, the log is not cut behind the copy, or behind
+// what the follower has acknowledged since: snapshots that are taken faster than an install
+// ends do not make the follower need another one. All of it ends
+//
+//   - InstallKeep after the follower has last made progress. One that refuses (damaged,
+//     quarantined, below its mark) or cannot be reached makes none and has nothing kept;
+//   - when the log is larger than InstallLogBytes and than the copy. A follower that takes
+//     bytes as fast as entries are written has the copy before the log is as large.
+//
+// What was kept is cut then, without another snapshot. Apart from that no follower has a
+// say in what is cut: TrailingBytes, MinTrailing and MaxTrailing do, whoever is away. No
+// apply waits for a copy: it is taken and read beside them, after a flush.
+//
 // # Work-arounds for hashicorp/raft v1.8.0
 //
 // The transport has its own (heartbeats, pipelining, a hung disk, the vote

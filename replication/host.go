@@ -299,6 +299,7 @@ func (h *Host) open(g *Group, r *replica) (*transport.GroupTransport, error) {
 		ID:       g.id,
 		Local:    r.server,
 		Source:   source{g, r},
+		Holder:   r.snaps,
 		Stall:    r.logs.log.InFlightSince,
 		Boottime: h.cfg.Clock.Boottime,
 	})

@@ -3,6 +3,7 @@ package replication
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,7 +37,9 @@ type logStore struct {
 	// reach is how far the state goes, durable how far it goes after a power cut.
 	reach   func() uint64
 	durable func() uint64
-	logger  *zap.Logger
+	// floor is the first entry that followers need which are being brought up.
+	floor  func() uint64
+	logger *zap.Logger
 
 	// stored is told a configuration before the entry that holds it is stored.
 	stored func(raft.Configuration)
@@ -46,6 +49,8 @@ type logStore struct {
 
 	// tip is the last entry that StoreLogs has stored.
 	tip atomic.Uint64
+	// wanted is up to where Raft wanted a prefix cut and floor did not let it; 0 = nowhere.
+	wanted atomic.Uint64
 	// staged is the term of a vote whose candidate has not come yet.
 	staged atomic.Uint64
 
@@ -57,6 +62,7 @@ func newLogStore(log *seglog.Log, boot uint64, logger *zap.Logger, fatal func(er
 	s := &logStore{
 		log: log, boot: boot, fatal: fatal, damaged: fatal, logger: logger,
 		stored: func(raft.Configuration) {}, stranded: func(uint64) {},
+		floor: func() uint64 { return math.MaxUint64 },
 	}
 	s.waiters = make(map[record.ProposalID]func())
 	return s
@@ -197,7 +203,24 @@ func (s *logStore) cutPrefix(hi uint64) error {
 		s.logger.Warn("log cut clipped", zap.Uint64("asked", hi), zap.Uint64("durable", durable))
 		hi = durable
 	}
+	s.wanted.Store(0)
+	if floor := s.floor(); hi >= floor {
+		s.wanted.Store(hi)
+		hi = floor - 1
+	}
+	if hi < s.log.FirstIndex() {
+		return nil
+	}
 	return s.written(s.log.TruncatePrefix(hi))
+}
+
+// cutAgain cuts the prefix that was kept for followers, as far as they let it now.
+func (s *logStore) cutAgain() error {
+	hi := s.wanted.Load()
+	if first := s.log.FirstIndex(); hi == 0 || s.log.LastIndex() <= hi || hi < first {
+		return nil
+	}
+	return s.cutPrefix(hi)
 }
 
 // cutSuffix refuses to cut applied entries: no leader can ask for that.

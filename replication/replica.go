@@ -72,7 +72,10 @@ func (g *Group) openFiles(r *replica) error {
 	if r.store, err = storage.Open(sc); err != nil {
 		return err
 	}
-	r.snaps = &snapshots{store: r.store, logged: log.LastIndex}
+	r.snaps = &snapshots{
+		store: r.store, logged: log.LastIndex, offers: newOffers(r.store, r.logs, g.cfg.Retention, g.log),
+	}
+	r.logs.floor = r.snaps.offers.floor
 	r.fsm = newFSM(r.store, r.snaps, g.log, g.fatal)
 	r.fsm.damaged = g.damaged
 	r.fsm.configured = func(raft.Configuration) { g.changed() }
@@ -104,8 +107,11 @@ func (g *Group) openFiles(r *replica) error {
 
 func (r *replica) close() error {
 	var err error
+	if r.snaps != nil {
+		err = r.snaps.offers.close()
+	}
 	if r.store != nil {
-		err = r.store.Close()
+		err = errors.Join(err, r.store.Close())
 	}
 	if r.logs != nil {
 		err = errors.Join(err, r.logs.log.Close())

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/hashicorp/raft"
 
+	"github.com/holdfast-mq/holdfast/replication/transport"
 	"github.com/holdfast-mq/holdfast/storage"
 )
 
@@ -17,6 +19,26 @@ type snapshots struct {
 	store *storage.Store
 	// logged is the index of the last entry of the log.
 	logged func() uint64
+	offers *offers
+
+	mu sync.Mutex
+	// stream is that of the install that Raft is handed next; guarded by mu.
+	stream struct {
+		id   storage.CheckpointID
+		from int64
+	}
+}
+
+// HeldSnapshot implements transport.SnapshotHolder.
+func (s *snapshots) HeldSnapshot(id transport.SnapshotID, size int64) int64 {
+	held := s.store.Held(storage.CheckpointID(id))
+	if held >= size {
+		held = 0 // it is not what it says it is
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stream.id, s.stream.from = storage.CheckpointID(id), held
+	return held
 }
 
 // List implements raft.SnapshotStore.
@@ -47,15 +69,11 @@ func (s *snapshots) Open(string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 		p := s.store.Pointer()
 		return raftMeta(&p.Snapshot), installed{}, nil
 	}
-	c, err := s.store.Checkpoint()
+	meta, r, err := s.offers.open()
 	if err != nil {
 		return nil, nil, err
 	}
-	m := c.Meta()
-	meta := raftMeta(&m)
-	// The receiver insists on it.
-	meta.Size = c.Size()
-	return meta, &checkpointReader{SectionReader: io.NewSectionReader(c, 0, c.Size()), c: c}, nil
+	return meta, r, nil
 }
 
 // installed stands for the state that the pointer names and that is not in use yet.
@@ -66,16 +84,6 @@ func (installed) Read([]byte) (int, error) { return 0, io.EOF }
 
 // Close implements io.Closer.
 func (installed) Close() error { return nil }
-
-// checkpointReader streams a checkpoint, which goes when it is closed.
-type checkpointReader struct {
-	*io.SectionReader
-
-	c *storage.Checkpoint
-}
-
-// Close implements io.Closer.
-func (r *checkpointReader) Close() error { return r.c.Close() }
 
 // activate puts an installed state in use. A checkpoint of the own state is in use already.
 func (s *snapshots) activate(rc io.ReadCloser) error {
@@ -89,7 +97,7 @@ func (s *snapshots) activate(rc io.ReadCloser) error {
 	switch rc.(type) {
 	case installed:
 		return s.store.Activate()
-	case *checkpointReader:
+	case *offerReader:
 		return nil
 	default:
 		return fmt.Errorf("restore from a %T", rc)
@@ -123,12 +131,29 @@ func (k *sink) ID() string { return raftMeta(&k.meta).ID }
 // Write implements io.Writer: what is written is the checkpoint of another replica.
 func (k *sink) Write(p []byte) (int, error) {
 	if k.install == nil {
-		var err error
-		if k.install, err = k.s.store.BeginInstall(k.meta); err != nil {
+		if err := k.begin(); err != nil {
 			return 0, err
 		}
 	}
 	return k.install.Write(p)
+}
+
+// begin starts the install, or goes on with it where the sender was told to.
+func (k *sink) begin() error {
+	k.s.mu.Lock()
+	stream := k.s.stream
+	k.s.stream.id, k.s.stream.from = storage.CheckpointID{}, 0
+	k.s.mu.Unlock()
+	in, err := k.s.store.ContinueInstall(stream.id, k.meta)
+	if err != nil {
+		return err
+	}
+	if in.Written() != stream.from {
+		return errors.Join(fmt.Errorf("the install goes on at %d, the stream at %d", in.Written(), stream.from),
+			in.Abort())
+	}
+	k.install = in
+	return nil
 }
 
 // Close implements raft.SnapshotSink: an install is verified and becomes the group's state.
@@ -143,12 +168,12 @@ func (k *sink) Close() error {
 	}
 }
 
-// Cancel implements raft.SnapshotSink.
+// Cancel implements raft.SnapshotSink: what came of a stream that was cut is kept.
 func (k *sink) Cancel() error {
 	if k.install == nil {
 		return nil
 	}
-	return k.install.Abort()
+	return k.install.Suspend()
 }
 
 // localSnapshot is raft.FSMSnapshot of a state that is its own snapshot.

@@ -94,7 +94,9 @@ func newCrashBench(t *testing.T, disk *vfs.MemFS) *crashBench {
 	b.logs = newLogStore(b.log, testBoot, zap.NewNop(), fatal)
 	b.logs.reach = func() uint64 { a := b.store.Applied(); return a.Reach() }
 	b.logs.durable = b.store.DurableApplied
-	b.snaps = &snapshots{store: b.store, logged: b.log.LastIndex}
+	b.snaps = &snapshots{
+		store: b.store, logged: b.log.LastIndex, offers: newOffers(b.store, b.logs, testRetention(), zap.NewNop()),
+	}
 	b.fsm = newFSM(b.store, b.snaps, zap.NewNop(), fatal)
 	return b
 }

@@ -34,6 +34,8 @@ type world struct {
 	nodes  []*node
 	start  time.Time
 	log    *zap.Logger
+	// transport edits the configuration of the nodes' ports.
+	transport func(*transport.Config)
 }
 
 type node struct {
@@ -89,6 +91,7 @@ func testRetention() Retention {
 	return Retention{
 		MinTrailing: 32, MaxTrailing: 64, TrailingBytes: 32 << 10, LogMaxBytes: 48 << 10,
 		SnapshotAge: 5 * time.Second, SnapshotCheck: 500 * time.Millisecond,
+		InstallKeep: 20 * time.Second, InstallLogBytes: 16 << 20,
 	}
 }
 
@@ -101,6 +104,14 @@ func (n *node) disk() vfs.FS {
 
 func (n *node) config() Config {
 	w := n.w
+	c := w.config(n)
+	if w.transport != nil {
+		w.transport(&c.Transport)
+	}
+	return c
+}
+
+func (w *world) config(n *node) Config {
 	return Config{
 		NodeID: n.name, Dir: "data", FS: n.disk(), Groups: 1, Timeouts: Local(),
 		Retention: testRetention(), MetaRetention: testRetention(),

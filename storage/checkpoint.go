@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -39,6 +40,7 @@ type CheckpointFile struct {
 // It does not change and outlives the store's database; Close removes it.
 type Checkpoint struct {
 	s       *Store
+	id      CheckpointID
 	name    string
 	applied Applied
 	meta    SnapshotMeta
@@ -92,6 +94,9 @@ func (s *Store) Checkpoint() (*Checkpoint, error) {
 		return nil, err
 	}
 	c := &Checkpoint{s: s, name: dirName(outPrefix, s.newGeneration())}
+	if _, err := rand.Read(c.id[:]); err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
 	path := s.fs.PathJoin(s.cfg.Dir, c.name)
 	if err := h.db.Checkpoint(path); err != nil {
 		return nil, h.wrap(fmt.Errorf("checkpoint %s: %w", path, err))
@@ -152,14 +157,10 @@ func (c *Checkpoint) layout() {
 	for _, f := range c.files {
 		total += fileHeadSize + int64(len(f.Name)) + f.Size + sha256.Size
 	}
-	head := binary.BigEndian.AppendUint32([]byte(streamMagic), streamVersion)
-	head = binary.BigEndian.AppendUint32(head, uint32(len(c.files)))
-	head = binary.BigEndian.AppendUint64(head, uint64(total))
+	head := streamHead(uint32(len(c.files)), uint64(total))
 	add(segment{size: int64(len(head)), bytes: head})
 	for i, f := range c.files {
-		head := binary.BigEndian.AppendUint16(nil, uint16(len(f.Name)))
-		head = binary.BigEndian.AppendUint64(head, uint64(f.Size))
-		head = append(head, f.Name...)
+		head := fileHead(f.Name, uint64(f.Size))
 		add(segment{size: int64(len(head)), bytes: head})
 		add(segment{size: f.Size, kind: segmentFile, file: i})
 		add(segment{size: sha256.Size, kind: segmentSum, file: i})
@@ -167,6 +168,22 @@ func (c *Checkpoint) layout() {
 	add(segment{size: sha256.Size, kind: segmentTrailer})
 	c.sums = make([]fileSum, len(c.files))
 }
+
+// streamHead starts a stream.
+func streamHead(files uint32, length uint64) []byte {
+	b := binary.BigEndian.AppendUint32([]byte(streamMagic), streamVersion)
+	b = binary.BigEndian.AppendUint32(b, files)
+	return binary.BigEndian.AppendUint64(b, length)
+}
+
+// fileHead stands before the data of a file.
+func fileHead(name string, size uint64) []byte {
+	b := binary.BigEndian.AppendUint16(nil, uint16(len(name)))
+	return append(binary.BigEndian.AppendUint64(b, size), name...)
+}
+
+// ID names the stream.
+func (c *Checkpoint) ID() CheckpointID { return c.id }
 
 // Applied returns how far the state in the checkpoint has come.
 func (c *Checkpoint) Applied() Applied { return c.applied }

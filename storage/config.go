@@ -57,6 +57,9 @@ type Config struct {
 	MemTables int
 	// FlushDelay bounds how long a range delete stays in memory; default DefaultFlushDelay.
 	FlushDelay time.Duration
+	// InstallSync is how many bytes of a checkpoint's stream an install takes between two
+	// times that it makes them durable; default InstallSyncBytes.
+	InstallSync uint64
 	// ReadOnly opens for offline tools: nothing is written or removed, Commit and
 	// every snapshot operation fail. The store must have been opened for writing once.
 	ReadOnly bool
@@ -90,6 +93,9 @@ func (c *Config) defaults() {
 	}
 	if c.FlushDelay == 0 {
 		c.FlushDelay = DefaultFlushDelay
+	}
+	if c.InstallSync == 0 {
+		c.InstallSync = InstallSyncBytes
 	}
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()

@@ -47,12 +47,13 @@
 // # Files
 //
 //	<Dir>/POINTER       the only commit point: database directory, snapshot, installed flag
-//	<Dir>/POINTER.tmp   being written
+//	<Dir>/INCOMING      an install that was cut and may go on: its stream, database directory, progress
+//	<Dir>/*.tmp         one of these being written
 //	<Dir>/db-<n>        databases; the one that POINTER names is the state
 //	<Dir>/out-<n>       checkpoints that are being sent
 //
-// Open removes every db and out directory that is not the state, and nothing
-// else. POINTER is replaced by write, fsync, rename, fsync of the directory; the
+// Open removes every db and out directory that is neither the state nor named by
+// INCOMING, and nothing else. POINTER is replaced by write, fsync, rename, fsync of the directory; the
 // integers are big-endian:
 //
 //	0   4  "HFPT"
@@ -86,6 +87,35 @@
 // which goes when its last reader is done. A crash before the rename leaves the old
 // state and garbage, one after it the new state: the log is reconciled by the
 // installed flag.
+//
+// An install whose stream is cut is kept (Suspend, ContinueInstall): every InstallSyncBytes,
+// and when it is cut, the file being written and the directory are synced, and then
+// INCOMING is replaced, in the way of POINTER. So what INCOMING says is there is there after
+// any crash; what came after it is sent again, over what may be there of it. A file counts
+// when its checksum fits: the part of one that is gone on with is read again for that, and
+// complete ones are read through, like all rows, before POINTER is replaced. INCOMING is
+// removed before what it names, and after POINTER names that. Another stream, a state that
+// has come as far by the log, or a record that does not verify end it.
+//
+//	0   4  "HFIN"
+//	4   4  version, 1
+//	8   16 id of the stream, random, of the checkpoint that it is of
+//	24  8  snapshot index, not 0
+//	32  8  snapshot term
+//	40  8  index of the configuration's entry
+//	48  4  length n of the configuration
+//	52  n  configuration
+//	…   2  length of the directory's name, and the name
+//	…   4  number of files in the stream
+//	…   8  length of the stream
+//	…   8  bytes of the stream that are held
+//	…   1  what comes next: 1 head of a file, 2 its name, 3 its data, 4 its checksum, 5 the last checksum
+//	…   2  length of that part (0 for data)
+//	…   2  length of what is there of it (0 for data), and the bytes
+//	…   8  bytes of the last file that are missing (before a name: its size)
+//	…   4  number of files whose names came; for each: u16 length of the name, name, u64
+//	       size, SHA-256 (zero if it is not complete), u8 1 if it is complete
+//	…   4  CRC32C of all before it
 //
 // The stream of a checkpoint, its length known ahead, readable from any offset:
 //

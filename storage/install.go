@@ -19,6 +19,7 @@ import (
 // concurrent use.
 type Install struct {
 	s          *Store
+	id         CheckpointID // zero: nothing is kept of one that is cut
 	meta       SnapshotMeta
 	name, path string
 
@@ -26,11 +27,17 @@ type Install struct {
 	buf     []byte // of a part that is gathered before it is read
 	need    int
 	files   uint32 // still to come
+	count   uint32 // all of them
 	length  uint64 // of the stream, as it says
 	written uint64
 	names   map[string]bool
+	have    []heldFile // those that came, the one being written included
+
+	synced   uint64 // what of written the record says
+	recorded bool   // there is a record
 
 	file vfs.File // being written
+	at   int64    // where in it
 	left uint64   // bytes of it still to come
 	sum  hash.Hash
 	all  hash.Hash
@@ -52,7 +59,8 @@ const (
 )
 
 // BeginInstall starts to receive a snapshot of another replica. meta is what the
-// sender says of it (Checkpoint.Meta). One of Commit and Abort ends it.
+// sender says of it (Checkpoint.Meta). One of Commit, Abort and Suspend ends it. There
+// is one at a time; what an interrupted one has left is removed.
 func (s *Store) BeginInstall(meta SnapshotMeta) (*Install, error) {
 	if err := s.writable(); err != nil {
 		return nil, err
@@ -68,12 +76,18 @@ func (s *Store) BeginInstall(meta SnapshotMeta) (*Install, error) {
 	if ptr.Snapshot.Index > meta.Index {
 		return nil, fmt.Errorf("install snapshot %d: %w (%d)", meta.Index, ErrOvertaken, ptr.Snapshot.Index)
 	}
+	if err := s.dropHeld(func(*incoming) bool { return false }); err != nil {
+		return nil, err
+	}
 	i := &Install{s: s, meta: meta, name: dirName(dbPrefix, s.newGeneration())}
 	i.path = s.fs.PathJoin(s.cfg.Dir, i.name)
 	i.begin()
 	if err := makeDir(s.fs, i.path); err != nil {
 		return nil, err
 	}
+	s.in.mu.Lock()
+	s.in.busy = true
+	s.in.mu.Unlock()
 	return i, nil
 }
 
@@ -82,7 +96,7 @@ func (i *Install) begin() {
 	i.expect(stepHead, streamHeadSize)
 }
 
-// Written returns how many bytes of the stream were taken: where a transfer that was cut goes on.
+// Written returns how many bytes of the stream were taken: where the next Write goes on.
 func (i *Install) Written() int64 { return int64(i.written) }
 
 // Write takes the next bytes of the stream. After an error only Abort is left.
@@ -97,6 +111,9 @@ func (i *Install) Write(p []byte) (int, error) {
 		n += k
 	}
 	i.written += uint64(n)
+	if i.err == nil && i.written-i.synced >= i.s.cfg.InstallSync {
+		i.err = i.save()
+	}
 	return n, i.err
 }
 
@@ -127,9 +144,10 @@ func (i *Install) takeData(p []byte) (int, error) {
 		n = int(i.left)
 	}
 	i.sum.Write(p[:n])
-	if _, err := i.file.Write(p[:n]); err != nil {
+	if _, err := i.file.WriteAt(p[:n], i.at); err != nil {
 		return 0, fmt.Errorf("write to %s: %w", i.path, err)
 	}
+	i.at += int64(n)
 	if i.left -= uint64(n); i.left == 0 {
 		i.expect(stepFileSum, sha256.Size)
 	}
@@ -175,6 +193,7 @@ func (i *Install) head() error {
 	if i.files == 0 || i.files > maxStreamFiles {
 		return fmt.Errorf("%w: checkpoint of %d files, at most %d", record.ErrFormat, i.files, maxStreamFiles)
 	}
+	i.count = i.files
 	i.expect(stepFileHead, fileHeadSize)
 	return nil
 }
@@ -188,7 +207,8 @@ func (i *Install) create(name string) error {
 	if err != nil {
 		return fmt.Errorf("install: %w", err)
 	}
-	i.file, i.sum = f, sha256.New()
+	i.file, i.sum, i.at = f, sha256.New(), 0
+	i.have = append(i.have, heldFile{name: name, size: i.left})
 	i.expect(stepFileData, 0)
 	if i.left == 0 {
 		i.expect(stepFileSum, sha256.Size)
@@ -217,6 +237,9 @@ func (i *Install) endFile() error {
 	if err != nil {
 		return fmt.Errorf("sync a file of %s: %w", i.path, err)
 	}
+	f := &i.have[len(i.have)-1]
+	f.done = true
+	copy(f.sum[:], i.buf)
 	if i.files--; i.files > 0 {
 		i.expect(stepFileHead, fileHeadSize)
 	} else {
@@ -263,7 +286,14 @@ func (i *Install) Commit() error {
 	// From here on the directory may be the group's state: it is not removed on an error.
 	i.done = true
 	if err := s.publish(Pointer{DB: i.name, Snapshot: i.meta, Installed: true}); err != nil {
+		i.leave(true)
 		return err
+	}
+	i.leave(false)
+	if i.recorded {
+		if err := s.removeRecord(); err != nil {
+			return err
+		}
 	}
 	if ptr.DB != h.name {
 		// An earlier install was never put in use.
@@ -317,5 +347,11 @@ func (i *Install) Abort() error {
 		err = i.file.Close()
 		i.file = nil
 	}
-	return errors.Join(err, removeTree(i.s.fs, i.s.cfg.Dir, i.name))
+	if i.recorded {
+		err = errors.Join(err, i.s.removeInstall(i.name))
+	} else {
+		err = errors.Join(err, removeTree(i.s.fs, i.s.cfg.Dir, i.name))
+	}
+	i.leave(false)
+	return err
 }

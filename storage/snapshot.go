@@ -55,7 +55,11 @@ func (s *Store) PublishLocal(meta SnapshotMeta) error {
 			return err
 		}
 	}
-	return s.publish(Pointer{DB: h.name, Snapshot: meta})
+	if err := s.publish(Pointer{DB: h.name, Snapshot: meta}); err != nil {
+		return err
+	}
+	// Whoever has come so far by the log has no use for an unfinished install.
+	return s.dropHeld(func(r *incoming) bool { return r.meta.Index > meta.Index })
 }
 
 // publish replaces the pointer file; the caller holds pointerMu.

@@ -57,6 +57,12 @@ type Store struct {
 	// handles counts databases that are not closed yet.
 	handles sync.WaitGroup
 
+	in struct {
+		mu   sync.Mutex
+		held *incoming // guarded by mu; the unfinished install that is durable
+		busy bool      // guarded by mu; an install is in progress
+	}
+
 	mu      sync.Mutex
 	gone    error   // why there is no state at all; see Unavailable
 	h       *handle // guarded by mu; the database in force, nil once closed
@@ -90,8 +96,14 @@ func Open(cfg Config) (*Store, error) {
 		return nil, err
 	}
 	// Only now: beside a damaged state nothing is touched.
-	if err := s.removeLeftovers(&ptr, names); err != nil {
-		return nil, errors.Join(err, s.closeHandle(h))
+	if !cfg.ReadOnly {
+		err = s.keepIncoming(&ptr, &applied)
+		if err == nil {
+			err = s.removeLeftovers(&ptr, names)
+		}
+		if err != nil {
+			return nil, errors.Join(err, s.closeHandle(h))
+		}
 	}
 	s.h, s.ptr, s.applied = h, ptr, applied
 	return s, nil
@@ -150,16 +162,15 @@ func (s *Store) noteGenerations(names []string) {
 	}
 }
 
-// removeLeftovers removes databases that are not in force, checkpoints that were
-// not closed, and an unfinished pointer file.
+// removeLeftovers removes databases that are not in force and not of an unfinished
+// install, checkpoints that were not closed, and unfinished files.
 func (s *Store) removeLeftovers(ptr *Pointer, names []string) error {
-	if s.cfg.ReadOnly {
-		return nil
-	}
 	for _, name := range names {
 		_, isDB := generation(name, dbPrefix)
 		_, isOut := generation(name, outPrefix)
-		if name == ptr.DB || (!isDB && !isOut && name != pointerFile+tmpSuffix) {
+		temp := name == pointerFile+tmpSuffix || name == incomingFile+tmpSuffix
+		kept := name == ptr.DB || s.in.held != nil && name == s.in.held.db
+		if kept || (!isDB && !isOut && !temp) {
 			continue
 		}
 		s.log.Info("removing a leftover", zap.String("name", name))

@@ -203,6 +203,8 @@ type GroupConfig struct {
 	Voters []raft.ServerAddress
 	// Source supplies and judges hellos and beats; nil sends empty ones and accepts all.
 	Source HelloSource
+	// Holder says what is held of a snapshot whose install was cut; nil means nothing.
+	Holder SnapshotHolder
 	// Stall reports the log write in flight, if any. While one has been in flight for
 	// more than half the heartbeat timeout, appends fail, so that followers elect
 	// another leader. nil means never. It must not block.
@@ -214,6 +216,9 @@ type GroupConfig struct {
 func (c GroupConfig) withDefaults() GroupConfig {
 	if c.Source == nil {
 		c.Source = noSource{}
+	}
+	if c.Holder == nil {
+		c.Holder = noHolder{}
 	}
 	if c.Stall == nil {
 		c.Stall = func() (time.Time, bool) { return time.Time{}, false }

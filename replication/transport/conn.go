@@ -44,7 +44,7 @@ type conn struct {
 
 	received atomic.Int64 // uptime of the last frame received
 	suspect  atomic.Bool  // a request timed out: find out now whether the peer is there
-	acked    atomic.Int64 // snapshot bytes acknowledged
+	acked    atomic.Int64 // snapshot bytes acknowledged; -1 before it is said where to begin
 	acks     chan struct{}
 
 	mu sync.Mutex
@@ -70,6 +70,7 @@ func (t *Transport) newConn(nc net.Conn, br *bufio.Reader, peer string, kind con
 	}
 	c.st.pending = map[uint64]chan reply{}
 	c.st.hellos = map[uint32]*helloState{}
+	c.acked.Store(-1)
 	c.received.Store(int64(t.uptime()))
 	return c
 }

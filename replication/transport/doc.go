@@ -73,11 +73,11 @@
 //	                  answer: u8 version, u64 term, flag granted
 //	 9 pre-vote       route, u64 term, u64 last index, u64 last term; answer as for vote
 //	10 timeout now    route, u64 term; answer: u8 version
-//	11 snapshot open  route, u8 snapshot version, u64 term, u64 last index, u64 last term,
+//	11 snapshot open  route, 16 bytes stream id (0 = none), u8 snapshot version, u64 term, u64 last index, u64 last term,
 //	                  u64 configuration index, i64 size, long configuration; answer:
 //	                  u8 version, u64 term, flag success
 //	12 snapshot chunk bytes
-//	13 snapshot ack   i64 bytes consumed
+//	13 snapshot ack   i64 bytes of the stream that the receiver has
 //	14 call           u8 kind, payload; answer: payload
 //
 //	route   u8 Raft protocol version, str from, str to (addresses "nodeID/incarnation")
@@ -91,9 +91,12 @@
 // the same cluster and the node that was meant. A side that does not know its cluster
 // yet is accepted for that connection, which ends when the side learns it.
 //
-// A snapshot connection carries, after its handshake, one hello, one snapshot open and its
-// chunks, at most a window of them unacknowledged; once all bytes are consumed the
-// receiver repeats its acknowledgement while Raft restores.
+// A snapshot connection carries, after its handshake, one hello, one snapshot open, the
+// receiver's first acknowledgement, which says how much of the stream it held before, and
+// the chunks from there on, at most a window of them unacknowledged; once all bytes are
+// consumed the receiver repeats its acknowledgement while Raft restores. So a connection
+// that ends costs a window at most of what was sent on it. Raft is handed a request whose
+// size is that of the rest.
 //
 // An entry aliases the one buffer its frame was read into.
 package transport

@@ -27,5 +27,6 @@ type Counters struct {
 	Calls            atomic.Uint64 // served
 
 	SnapshotsSent, SnapshotsReceived         atomic.Uint64
+	SnapshotsResumed                         atomic.Uint64 // sends that went on where an earlier one was cut
 	SnapshotBytesSent, SnapshotBytesReceived atomic.Uint64
 }

@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -10,9 +11,38 @@ import (
 	"github.com/hashicorp/raft"
 )
 
+// SnapshotID names the stream of one snapshot: no two have the same. Zero names none.
+type SnapshotID [16]byte
+
+// Resumable is what the data given to InstallSnapshot may be beside a reader: a stream
+// that does not change and can be read from any offset, so that an install that was cut
+// goes on where the receiver says it is.
+type Resumable interface {
+	io.ReaderAt
+	// SnapshotID names the stream.
+	SnapshotID() SnapshotID
+	// Reached is told how many bytes of the stream a replica holds, first what it held before.
+	Reached(to raft.ServerAddress, offset int64)
+	// Settled is told that a replica has answered, with success or not: it needs the stream no more.
+	Settled(to raft.ServerAddress, success bool)
+}
+
+// SnapshotHolder says what a replica holds of a snapshot's stream that was cut.
+type SnapshotHolder interface {
+	// HeldSnapshot returns how many bytes of a stream of size bytes are held. If that is
+	// not 0, Raft is next handed the request, whose Size then is that of the rest. It is
+	// called while no other install is in progress, and always before one.
+	HeldSnapshot(id SnapshotID, size int64) int64
+}
+
+type noHolder struct{}
+
+func (noHolder) HeldSnapshot(SnapshotID, int64) int64 { return 0 }
+
 // InstallSnapshot streams a snapshot to a follower on a connection of its own, so
-// that its bytes never stand before a heartbeat. Chunks are acknowledged as the
-// follower's Raft has consumed them; the install ends with ErrTimeout when nothing
+// that its bytes never stand before a heartbeat. The follower says first how much of
+// a Resumable stream it holds already; the stream goes on from there. Chunks are
+// acknowledged as the follower's Raft has consumed them; the install ends with ErrTimeout when nothing
 // is acknowledged for Config.SnapshotIdle, however large it is. After the last
 // byte the follower says that it still works on it, for at most Config.RestoreTimeout.
 func (g *GroupTransport) InstallSnapshot(
@@ -34,16 +64,21 @@ func (g *GroupTransport) InstallSnapshot(
 		return err
 	}
 	defer c.close(ErrClosed)
-	s := snapSender{g: g, c: c, idle: time.NewTimer(g.t.cfg.SnapshotIdle)}
+	s := snapSender{g: g, c: c, to: addr, acked: -1, idle: time.NewTimer(g.t.cfg.SnapshotIdle)}
 	defer s.idle.Stop()
+	s.source, _ = data.(Resumable)
 	r, err := s.run(addr, args, data)
+	if err == nil {
+		d := decoder{b: r.payload}
+		*resp = d.snapAnswer(addr)
+		err = d.end()
+	}
+	var remote *RemoteError
+	if s.source != nil && (err == nil || errors.As(err, &remote)) {
+		s.source.Settled(addr, err == nil && resp.Success)
+	}
 	if err != nil {
 		return fmt.Errorf("install snapshot of group %d at %s: %w", g.cfg.ID, addr, err)
-	}
-	d := decoder{b: r.payload}
-	*resp = d.snapAnswer(addr)
-	if err := d.end(); err != nil {
-		return err
 	}
 	g.installed(addr, args, resp)
 	g.t.count.SnapshotsSent.Add(1)
@@ -102,9 +137,13 @@ type snapSender struct {
 	g     *GroupTransport
 	c     *conn
 	idle  *time.Timer
+	to    raft.ServerAddress
 	acked int64 // progress that the idle timer was reset for
-	sent  int64
+	sent  int64 // up to where in the stream
 	final chan reply
+	data  io.Reader // the stream from sent on
+	// source is the stream if it can be gone on with.
+	source Resumable
 }
 
 func (s *snapSender) run(
@@ -123,12 +162,20 @@ func (s *snapSender) run(
 		return reply{}, err
 	}
 	r := s.g.route(args.RPCHeader, addr)
+	var id SnapshotID
+	if s.source != nil {
+		id = s.source.SnapshotID()
+	}
 	b := beginFrame(s.g.t.buffer(frameSlack/64+len(args.Configuration)), frameSnapOpen, s.g.cfg.ID, req)
-	if err := s.c.queue(endFrame(appendSnapOpen(b, r, args)), w); err != nil {
+	if err := s.c.queue(endFrame(appendSnapOpen(b, r, id, args)), w); err != nil {
 		return reply{}, err
 	}
+	s.data = data
+	if early, done, err := s.start(args.Size); err != nil || done {
+		return early, err
+	}
 	for s.sent < args.Size {
-		early, done, err := s.chunk(req, args.Size, data)
+		early, done, err := s.chunk(req, args.Size)
 		if err != nil || done {
 			return early, err
 		}
@@ -143,13 +190,34 @@ func (s *snapSender) run(
 	}
 }
 
+// start waits for the offset that the follower wants the stream from. done: the peer has
+// answered already.
+func (s *snapSender) start(size int64) (r reply, done bool, err error) {
+	for s.c.acked.Load() < 0 {
+		if r, done, err = s.step(nil); err != nil || done {
+			return r, done, err
+		}
+	}
+	s.sent = s.c.acked.Load()
+	switch {
+	case s.sent == 0:
+		return reply{}, false, nil
+	case s.source == nil || s.sent > size:
+		return reply{}, false, fmt.Errorf("%w: %s wants a snapshot of %d bytes from %d on",
+			ErrProtocol, s.to, size, s.sent)
+	}
+	s.g.t.count.SnapshotsResumed.Add(1)
+	s.data = io.NewSectionReader(s.source, s.sent, size-s.sent)
+	return reply{}, false, nil
+}
+
 // chunk sends the next bytes when the window has room for them. done: the peer has
 // answered already.
-func (s *snapSender) chunk(req uint64, size int64, data io.Reader) (r reply, done bool, err error) {
+func (s *snapSender) chunk(req uint64, size int64) (r reply, done bool, err error) {
 	n := min(int64(s.g.t.cfg.SnapshotChunk), size-s.sent)
 	b := beginFrame(s.g.t.buffer(headerSize+int(n)), frameSnapChunk, s.g.cfg.ID, req)
 	b = append(b, make([]byte, n)...)
-	if _, err := io.ReadFull(data, b[headerSize:]); err != nil {
+	if _, err := io.ReadFull(s.data, b[headerSize:]); err != nil {
 		return reply{}, false, fmt.Errorf(
 			"read snapshot at %d of %d bytes: %w",
 			s.sent,
@@ -187,12 +255,15 @@ func (s *snapSender) step(limit <-chan time.Time) (r reply, done bool, err error
 		if acked := s.c.acked.Load(); acked > s.acked || limit != nil {
 			s.acked = acked
 			s.idle.Reset(s.g.t.cfg.SnapshotIdle)
+			if s.source != nil {
+				s.source.Reached(s.to, acked)
+			}
 		}
 		return reply{}, false, nil
 	case <-s.idle.C:
 		s.g.t.count.Timeouts.Add(1)
 		return reply{}, false, fmt.Errorf("%w: no progress for %v at %d bytes",
-			ErrTimeout, s.g.t.cfg.SnapshotIdle, s.c.acked.Load())
+			ErrTimeout, s.g.t.cfg.SnapshotIdle, max(0, s.c.acked.Load()))
 	case <-limit:
 		s.g.t.count.Timeouts.Add(1)
 		return reply{}, false, fmt.Errorf(

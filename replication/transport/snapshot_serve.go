@@ -44,16 +44,17 @@ func (c *conn) serveInstall(g *GroupTransport, f frame) {
 		return
 	}
 	d := decoder{b: f.payload}
-	r, req := d.snapOpen()
+	r, id, req := d.snapOpen()
 	if !c.routed(&worker{group: g, from: from}, g, f, &d, r) {
 		return
 	}
 	in := &snapReader{
-		c: c, g: g, size: req.Size,
+		c: c, g: g, id: id, size: req.Size,
 		chunks: make(chan []byte, c.t.cfg.SnapshotWindow/c.t.cfg.SnapshotChunk+1),
 		idle:   time.NewTimer(c.t.cfg.SnapshotIdle),
 	}
 	defer in.idle.Stop()
+	in.begun = make(chan struct{})
 	read := make(chan struct{})
 	go func() { // ends with the connection, which is closed below
 		defer close(read)
@@ -103,6 +104,14 @@ func (c *conn) install(g *GroupTransport, f frame, req *raft.InstallSnapshotRequ
 	}
 	defer g.unlock()
 	g.newerTerm(req.Term)
+	held := g.cfg.Holder.HeldSnapshot(in.id, req.Size)
+	if held < 0 || held >= req.Size || in.id == (SnapshotID{}) {
+		held = 0
+	}
+	in.consumed.Store(held)
+	close(in.begun)
+	c.sendAck(g.cfg.ID, held)
+	req.Size -= held // Raft counts what it reads
 	ch := make(chan raft.RPCResponse, 1)
 	select {
 	case g.consumer <- raft.RPC{Command: req, Reader: in, RespChan: ch}:
@@ -130,21 +139,24 @@ func (c *conn) install(g *GroupTransport, f frame, req *raft.InstallSnapshotRequ
 }
 
 // working waits for Raft's answer. Once all bytes are consumed it tells the sender
-// regularly that the install goes on, for RestoreTimeout.
+// regularly that the install goes on, for RestoreTimeout. It does not return before Raft
+// is done, also if nobody waits for the answer any more: what an install leaves is there
+// when the next one asks for it.
 func (c *conn) working(g *GroupTransport, ch chan raft.RPCResponse, in *snapReader) (raft.RPCResponse, bool) {
 	tick := time.NewTicker(c.t.cfg.SnapshotIdle / 4)
 	defer tick.Stop()
 	var since time.Time
+	done := c.done
 	for {
 		select {
 		case r := <-ch:
-			return r, true
+			return r, done != nil
 		case <-g.closed:
 			return raft.RPCResponse{}, false
-		case <-c.done:
-			return raft.RPCResponse{}, false
+		case <-done:
+			done = nil
 		case now := <-tick.C:
-			if in.consumed.Load() < in.size {
+			if done == nil || in.consumed.Load() < in.size {
 				continue
 			}
 			if since.IsZero() {
@@ -152,23 +164,26 @@ func (c *conn) working(g *GroupTransport, ch chan raft.RPCResponse, in *snapRead
 			}
 			if now.Sub(since) > c.t.cfg.RestoreTimeout {
 				c.close(fmt.Errorf("%w: restore takes more than %v", ErrTimeout, c.t.cfg.RestoreTimeout))
-				return raft.RPCResponse{}, false
+				done = nil
+				continue
 			}
 			c.sendAck(g.cfg.ID, in.size)
 		}
 	}
 }
 
-// snapReader is what Raft reads a snapshot from: chunks as they arrive, then EOF
-// at the announced size. Only Raft's goroutine calls Read.
+// snapReader is what Raft reads a snapshot from, or the rest of one: chunks as they
+// arrive, then EOF at the announced size. Only Raft's goroutine calls Read.
 type snapReader struct {
 	c        *conn
 	g        *GroupTransport
-	size     int64
+	id       SnapshotID
+	size     int64         // of the whole stream
+	begun    chan struct{} // closed when consumed says where it begins
 	chunks   chan []byte
 	rest     []byte
 	idle     *time.Timer
-	consumed atomic.Int64
+	consumed atomic.Int64 // of the whole stream
 }
 
 var errInstallEnded = errors.New("install ended before its last byte")
@@ -186,6 +201,11 @@ func (r *snapReader) Read(p []byte) (int, error) {
 		select {
 		case r.rest = <-r.chunks:
 		case <-r.c.done:
+			select { // what came before the end is not sent again
+			case r.rest = <-r.chunks:
+				continue
+			default:
+			}
 			return 0, errInstallEnded
 		case <-r.g.closed:
 			return 0, errInstallEnded
@@ -207,12 +227,21 @@ func (r *snapReader) Read(p []byte) (int, error) {
 
 // fill reads chunks off the connection until it ends.
 func (r *snapReader) fill() {
-	var got int64
+	got := int64(-1)
 	for {
 		f, err := r.c.readSnapshot(r.g.cfg.ID, frameSnapChunk)
 		if err != nil {
 			r.c.close(err)
 			return
+		}
+		if got < 0 {
+			select {
+			case <-r.begun:
+				got = r.consumed.Load()
+			default:
+				r.c.close(fmt.Errorf("%w: a chunk before it was asked for", ErrProtocol))
+				return
+			}
 		}
 		got += int64(len(f.payload))
 		if len(f.payload) == 0 || got > r.size {

@@ -220,8 +220,9 @@ func appendTimeoutNow(dst []byte, r route, term uint64) []byte {
 
 func (d *decoder) timeoutNow() (route, uint64) { return d.route(), d.u64() }
 
-func appendSnapOpen(dst []byte, r route, s *raft.InstallSnapshotRequest) []byte {
+func appendSnapOpen(dst []byte, r route, id SnapshotID, s *raft.InstallSnapshotRequest) []byte {
 	dst = appendRoute(dst, r)
+	dst = append(dst, id[:]...)
 	dst = append(dst, byte(s.SnapshotVersion))
 	fields := [...]uint64{s.Term, s.LastLogIndex, s.LastLogTerm, s.ConfigurationIndex, uint64(s.Size)}
 	for _, v := range fields {
@@ -230,8 +231,10 @@ func appendSnapOpen(dst []byte, r route, s *raft.InstallSnapshotRequest) []byte 
 	return appendLong(dst, s.Configuration)
 }
 
-func (d *decoder) snapOpen() (route, *raft.InstallSnapshotRequest) {
+func (d *decoder) snapOpen() (route, SnapshotID, *raft.InstallSnapshotRequest) {
 	r := d.route()
+	var id SnapshotID
+	copy(id[:], d.take(uint64(len(id))))
 	s := &raft.InstallSnapshotRequest{
 		RPCHeader:          r.header(),
 		SnapshotVersion:    raft.SnapshotVersion(d.u8()),
@@ -245,7 +248,7 @@ func (d *decoder) snapOpen() (route, *raft.InstallSnapshotRequest) {
 	if s.Size < 0 {
 		d.fail("snapshot of %d bytes", s.Size)
 	}
-	return r, s
+	return r, id, s
 }
 
 func appendSnapAnswer(dst []byte, s *raft.InstallSnapshotResponse) []byte {

@@ -58,6 +58,10 @@ func payloads() map[string]struct {
 		decode func(*decoder) any
 		want   any
 	}
+	type openOf struct {
+		ID  SnapshotID
+		Req *raft.InstallSnapshotRequest
+	}
 	type routed struct {
 		R route
 		V any
@@ -121,10 +125,10 @@ func payloads() map[string]struct {
 			r, term := d.timeoutNow()
 			return routed{R: r, V: term}
 		}, routed{R: testRoute, V: uint64(12)}},
-		"snapshot": {appendSnapOpen(nil, testRoute, snap), func(d *decoder) any {
-			r, s := d.snapOpen()
-			return routed{R: r, V: s}
-		}, routed{R: testRoute, V: snap}},
+		"snapshot": {appendSnapOpen(nil, testRoute, SnapshotID{1, 15: 2}, snap), func(d *decoder) any {
+			r, id, s := d.snapOpen()
+			return routed{R: r, V: openOf{id, s}}
+		}, routed{R: testRoute, V: openOf{SnapshotID{1, 15: 2}, snap}}},
 		"snapshot answer": {
 			appendSnapAnswer(nil, &raft.InstallSnapshotResponse{RPCHeader: ph, Term: 5, Success: true}),
 			func(d *decoder) any { return d.snapAnswer(peer) },
