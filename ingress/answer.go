@@ -60,7 +60,7 @@ func (e *engine) api(c *call) {
 
 func (e *engine) purge(st *stream, c *call, ac *api.Call) {
 	env := st.purgeEnv()
-	env.Reply, env.Deadline = c.msg.Reply, c.at.Add(e.srv.cfg.HoldFor).UnixNano()
+	env.Reply, env.Deadline = c.msg.Reply, e.srv.deadline(c.at)
 	if op := api.NewPurge(ac, env); op != nil {
 		e.submitCall(op, ac)
 	}

@@ -98,8 +98,8 @@ func (e *engine) goLive(st *stream) {
 	})
 }
 
-// lateAnswer is how long after its deadline the request of a row is still answered:
-// the deadline was written by another node's clock, and a late answer harms nobody.
+// lateAnswer is how long after its deadline the request of a row is still answered: a late
+// answer harms nobody.
 const lateAnswer = time.Minute
 
 // rowCall is the request that a row carries, for its answer.
@@ -110,7 +110,7 @@ func (s *Server) rowCall(a *account, row *record.StreamRow, verb jsapi.Verb) *ap
 // lateCall is a request that came to another leader, or to another term, for its answer.
 func (s *Server) lateCall(a *account, stream string, verb jsapi.Verb, r *record.Request) *api.Call {
 	reply := ""
-	if r != nil && time.Now().Before(time.Unix(0, r.Deadline).Add(lateAnswer)) {
+	if r != nil && s.now() < r.Deadline+int64(lateAnswer) {
 		reply = r.Reply
 	}
 	return s.apiCall(&call{acct: a, req: jsapi.Request{Verb: verb, Stream: stream}, msg: &Msg{Reply: reply}})

@@ -52,7 +52,7 @@ func (e *engine) watchAge(st *stream) {
 func (st *stream) due(e *engine, now int64) {
 	switch {
 	case st.gone, st.expiring, !e.load(st):
-	case !e.srv.agesTrusted():
+	case !e.srv.agesTrusted(e.group):
 		e.timers.set(st, now+untrustedWait)
 	default:
 		st.expiring = true
@@ -108,7 +108,7 @@ func (o *expireOp) Base() *plan.OpBase { return &o.OpBase }
 // Plan implements plan.Op.
 func (o *expireOp) Plan(p *plan.Planner) uint64 {
 	s, age := o.st.plan(), int64(o.st.cfg().MaxAge)
-	if s == nil || o.st.gone || age <= 0 || !o.st.e.srv.agesTrusted() {
+	if s == nil || o.st.gone || age <= 0 || !o.st.e.srv.agesTrusted(o.st.e.group) {
 		return 0
 	}
 	n, now := 0, p.Now()

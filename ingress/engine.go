@@ -54,6 +54,7 @@ type engine struct {
 	tasks sync.WaitGroup // work of the term on other goroutines; it ends with ctx
 
 	p         *plan.Planner
+	began     time.Time     // arrivals are told from then on: see arrived
 	expired   time.Time     // when waiting operations were last checked for their timeout
 	blocked   bool          // something is ready, and the lease is not valid
 	muted     bool          // publishes are not taken in any more
@@ -85,7 +86,8 @@ const checkEvery = 250 * time.Millisecond
 
 func newEngine(ctx context.Context, srv *Server, group uint32, term Term, store Store) *engine {
 	e := &engine{
-		srv: srv, log: srv.log.With(zap.Uint32("group", group), zap.Uint64("term", term.Number())),
+		began: time.Now(),
+		srv:   srv, log: srv.log.With(zap.Uint32("group", group), zap.Uint64("term", term.Number())),
 		group: group, term: term, clock: &turnClock{Term: term}, store: store, ctx: ctx, q: newQueue(srv.cfg.QueueBytes),
 		streams: make(map[record.StreamID]*stream), byName: make(map[nameKey]*stream),
 		timers: newDeadlines[timed](), gathered: make(map[uint64][]*consumer),
@@ -204,7 +206,7 @@ func (e *engine) publish(ev *event, leading bool) { //nolint:revive // flag-para
 	op := publish.New(&st.target, st.out(e), &record.Message{
 		Subject: m.Subject, Header: m.Header, Payload: m.Data,
 	}, m.Reply)
-	op.Arrived = ev.at.UnixNano()
+	op.Arrived = e.arrived(ev.at)
 	if !e.p.Admit(op.Size) {
 		op.Refuse(jsapi.NewError(jsapi.CodeStreamTooManyRequests))
 		return
@@ -221,9 +223,22 @@ func (e *engine) refuse(st *stream, reply string) {
 	st.acct.send(reply, nil, jsapi.AppendPubError(nil, st.row.Name, err))
 }
 
+// arrived is a time as operations keep it: since the engine began, so that a wall clock
+// that is set makes nobody wait shorter or longer.
+func (e *engine) arrived(at time.Time) int64 { return int64(at.Sub(e.began)) }
+
+// expire answers what has waited for too long, now and then.
+func (e *engine) expire(now time.Time) {
+	if now.Sub(e.expired) < checkEvery {
+		return
+	}
+	e.expired = now
+	e.p.Expire(e.arrived(now) - int64(e.p.Config().Timeout))
+}
+
 // submit plans an operation of the engine's own.
 func (e *engine) submit(op plan.Op) {
-	op.Base().Arrived = time.Now().UnixNano()
+	op.Base().Arrived = e.arrived(time.Now())
 	e.p.Submit(op)
 }
 
@@ -286,10 +301,7 @@ const blockedWait = 10 * time.Millisecond
 // tick runs what fell due: each thing once, so that one that falls due again at
 // once lets others in between.
 func (e *engine) tick() {
-	if wall := time.Now(); wall.Sub(e.expired) >= checkEvery {
-		e.expired = wall
-		e.p.Expire(wall.Add(-time.Duration(e.p.Config().Timeout)).UnixNano())
-	}
+	e.expire(time.Now())
 	now := e.term.Now()
 	due := e.due[:0]
 	for {

@@ -261,7 +261,7 @@ func TestMaxAgeWhileRemovalsAreInFlight(t *testing.T) {
 func TestNothingExpiresWhileTheClockIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	var trusted atomic.Bool
-	inWorld(t, Config{AgesTrusted: trusted.Load}, func(t *testing.T, n *node) {
+	inWorld(t, Config{AgesTrusted: func(uint32) bool { return trusted.Load() }}, func(t *testing.T, n *node) {
 		n.stream(m{"max_age": time.Second})
 		n.fill(1)
 		pass(time.Minute)

@@ -115,7 +115,7 @@ func (s *Server) createStream(ctx context.Context, c *call, ac *api.Call) {
 		Group: group, Account: c.acct.Name, Name: cfg.Name, Subjects: cfg.Subjects,
 		Request: &record.Request{
 			Subject: c.msg.Subject, Reply: c.msg.Reply, Body: encodeConfig(cfg),
-			Deadline: time.Now().Add(s.cfg.HoldFor).UnixNano(),
+			Deadline: s.deadline(time.Now()),
 		},
 	}
 	err := s.dir.reserve(ctx, row)

@@ -36,7 +36,7 @@ func (e *engine) deleteStream(st *stream, c *call, ac *api.Call) {
 				next.Phase = record.StreamDeleting
 				next.Request = &record.Request{
 					Subject: c.msg.Subject, Reply: c.msg.Reply,
-					Deadline: time.Now().Add(srv.cfg.HoldFor).UnixNano(),
+					Deadline: srv.deadline(time.Now()),
 				}
 			}
 			return &next, nil

@@ -34,8 +34,10 @@ type Config struct {
 	Groups uint32
 	// Plan bounds the planners.
 	Plan plan.Config
-	// AgesTrusted says whether messages may be deleted by age now; nil = always.
-	AgesTrusted func() bool
+	// AgesTrusted says whether messages of a group may be deleted by age now; nil = always.
+	AgesTrusted func(group uint32) bool
+	// Now is the time that all nodes share, in nanoseconds since 1970; nil = this node's wall clock.
+	Now func() int64
 	// Open says whether streams may be created now; nil = always. A cluster that is
 	// still being founded answers 10008, so that nothing is acked on one disk of three.
 	Open func() bool
@@ -180,7 +182,22 @@ func (s *Server) resign(group uint32) {
 	}
 }
 
-func (s *Server) agesTrusted() bool { return s.cfg.AgesTrusted == nil || s.cfg.AgesTrusted() }
+func (s *Server) agesTrusted(group uint32) bool {
+	return s.cfg.AgesTrusted == nil || s.cfg.AgesTrusted(group)
+}
+
+// deadline is until when a request that came at a time is answered, in the time of Config.Now:
+// another node may be the one that looks at it.
+func (s *Server) deadline(came time.Time) int64 {
+	return s.now() + int64(s.cfg.HoldFor-time.Since(came))
+}
+
+func (s *Server) now() int64 {
+	if s.cfg.Now == nil {
+		return time.Now().UnixNano()
+	}
+	return s.cfg.Now()
+}
 
 // LinkDown returns since when the link of any account is down, and whether one is.
 func (s *Server) LinkDown() (since time.Time, down bool) {

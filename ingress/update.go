@@ -44,7 +44,7 @@ func (s *Server) reserveUpdate(
 	defer cancel()
 	row.Request = &record.Request{
 		Subject: c.msg.Subject, Reply: c.msg.Reply, Body: encodeConfig(cfg),
-		Deadline: time.Now().Add(s.cfg.HoldFor).UnixNano(),
+		Deadline: s.deadline(time.Now()),
 	}
 	reserve := func(r *record.StreamRow) (*record.StreamRow, error) {
 		switch {

@@ -37,13 +37,14 @@ type Group struct {
 	handler Handler
 	fatal   func(error)
 
-	rep      atomic.Pointer[replica]  // never nil
-	inst     atomic.Pointer[instance] // nil while there is none
-	hurt     atomic.Pointer[Damage]   // nil while the replica is sound
-	harmed   chan struct{}            // hurt was set; cap 1
-	recreats chan string              // why; cap 1
-	created  atomic.Uint64            // instances so far
-	snapped  atomic.Int64             // when the last snapshot was taken, ns since 1970
+	rep      atomic.Pointer[replica]   // never nil
+	inst     atomic.Pointer[instance]  // nil while there is none
+	hurt     atomic.Pointer[Damage]    // nil while the replica is sound
+	harmed   chan struct{}             // hurt was set; cap 1
+	recreats chan string               // why; cap 1
+	created  atomic.Uint64             // instances so far
+	snapped  atomic.Pointer[time.Time] // when the last snapshot was taken
+	emptied  time.Time                 // when an empty replica took a damaged one's place; mend's
 	routines sync.WaitGroup
 	cancel   context.CancelFunc
 
@@ -269,7 +270,7 @@ func (g *Group) keepLogShort(ctx context.Context) {
 			g.log.Debug("no snapshot taken", zap.Error(err))
 			continue
 		}
-		g.snapped.Store(time.Now().UnixNano())
+		g.snappedNow()
 		behind = in.rep.logs.log.Bytes()
 	}
 }
@@ -286,7 +287,15 @@ func (in *instance) due(behind int64) bool {
 	if size >= r.LogMaxBytes && size-behind >= r.LogMaxBytes/4 {
 		return true
 	}
-	return time.Since(time.Unix(0, g.snapped.Load())) >= r.SnapshotAge
+	last := g.snapped.Load()
+	return last == nil || time.Since(*last) >= r.SnapshotAge
+}
+
+// snappedNow notes that a snapshot is as new as can be. The time is one that a wall clock
+// which is set does not move.
+func (g *Group) snappedNow() {
+	now := time.Now()
+	g.snapped.Store(&now)
 }
 
 // close ends the replica. Nothing of it may be used afterwards.

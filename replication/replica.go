@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -101,7 +100,7 @@ func (g *Group) openFiles(r *replica) error {
 	if r.marks, err = newMarkBook(string(r.server), s, vector); err != nil {
 		return record.Damaged(lc.Dir, "what its seals keep: %w", err)
 	}
-	g.snapped.Store(time.Now().UnixNano())
+	g.snappedNow()
 	return nil
 }
 

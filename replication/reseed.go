@@ -56,6 +56,7 @@ func (g *Group) mend(ctx context.Context) error {
 	now := *d
 	now.Aside, now.Waits = aside, "the new replica is empty and waits to become a member"
 	g.hurt.Store(&now)
+	g.emptied = time.Now()
 	r, err := g.openReplica("")
 	if err != nil {
 		return fmt.Errorf("group %d: %w", g.id, err)
@@ -97,7 +98,7 @@ func (g *Group) healed(d *Damage) {
 	switch {
 	case self == nil:
 		return
-	case self.Suffrage == raft.Voter && !old, !old && time.Since(d.Found) > followAfter:
+	case self.Suffrage == raft.Voter && !old, !old && time.Since(g.emptied) > followAfter:
 		g.log.Info("the new replica has taken the place of the damaged one", zap.String("aside", d.Aside))
 		g.hurt.CompareAndSwap(d, nil)
 		g.changed()

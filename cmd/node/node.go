@@ -154,8 +154,9 @@ func (n *Node) startIngress(context.Context) error {
 	n.server, err = ingress.New(ingress.Config{
 		Node: n.cfg.NodeID, Domain: n.hub.Domain(), Version: Version, MinAck: minAck, Groups: uint32(n.cfg.Groups),
 		Voters: n.voters, Resign: n.resign, Cluster: n.cluster, ReadIndex: n.readIndex,
-		Open:   n.open,
-		Full:   n.disk.Refusing,
+		Open:        n.open,
+		Full:        n.disk.Refusing,
+		AgesTrusted: n.agesTrusted, Now: n.clusterTime,
 		Logger: n.log.Named("ingress"),
 	}, natsHub{n.hub, n.cfg.NodeID, n.log}, n.meta, func(group uint32) ingress.Store {
 		return rows{n.host.Group(group).Reader()}
