@@ -27,7 +27,7 @@ func (w *world) register() {
 }
 
 // control brings the groups to what is desired until stop is closed: every node a
-// voter. It is the controller of a node, without its decisions.
+// voter, unless the world says otherwise. It is the controller of a node, without its decisions.
 func (w *world) control(stop <-chan struct{}) {
 	for {
 		select {
@@ -66,8 +66,14 @@ func (w *world) step(n *node, h *Host, g *Group) {
 		}
 		v.Members = append(v.Members, mm)
 	}
+	desired := w.desired.Load()
+	if desired != nil {
+		v.Desired = *desired
+	}
 	for _, o := range w.nodes {
-		v.Desired.Voters = append(v.Desired.Voters, o.name)
+		if desired == nil {
+			v.Desired.Voters = append(v.Desired.Voters, o.name)
+		}
 		row, _, err := Row[NodeRow](h.Meta(), NodeKey(o.name))
 		if err != nil {
 			return
@@ -80,12 +86,16 @@ func (w *world) step(n *node, h *Host, g *Group) {
 	}
 	c := membership.Step(membership.Settings{}.WithDefaults(), v)
 	kind, ok := change[c.Kind]
-	if !ok {
+	if !ok && slices.Contains(v.Desired.Voters, n.name) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Second)
 	defer cancel()
-	_ = g.Configure(ctx, kind, c.Server, st.Configured) // the next step sees what became of it
+	if ok {
+		_ = g.Configure(ctx, kind, c.Server, st.Configured) // the next step sees what became of it
+	} else {
+		_ = g.Transfer(ctx, v.Desired.Voters[0]) // one that does not vote does not lead
+	}
 }
 
 // sound says that all replicas are voters, one of each node, none damaged.

@@ -262,6 +262,7 @@ func (g *Group) keepLogShort(ctx context.Context) {
 			continue
 		}
 		in.sealMarks()
+		plantEarlyCut(in)
 		in.rep.snaps.offers.tend(in.trans.Progress(), in.rep.logs.log.LastIndex())
 		if !in.due(behind) {
 			continue

@@ -98,6 +98,7 @@ func (in *instance) propose(p *record.Proposal) {
 		in.refuse(p, outcome(raft.ErrEnqueueTimeout))
 		return
 	}
+	p = plantEarlyAck(p)
 	if p.Durable != nil {
 		in.rep.logs.await(p.ID, p.Durable)
 	}

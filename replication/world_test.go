@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/holdfast-mq/holdfast/replication/clock"
+	"github.com/holdfast-mq/holdfast/replication/membership"
 	"github.com/holdfast-mq/holdfast/replication/transport"
 	"github.com/holdfast-mq/holdfast/replication/transport/memnet"
 	"github.com/holdfast-mq/holdfast/storage"
@@ -36,6 +38,8 @@ type world struct {
 	log    *zap.Logger
 	// transport edits the configuration of the nodes' ports.
 	transport func(*transport.Config)
+	// desired is what control brings the groups to; nil: every node a voter.
+	desired atomic.Pointer[membership.Desired]
 }
 
 type node struct {
@@ -266,6 +270,9 @@ func (w *world) eventually(what string, cond func() bool) {
 			for _, n := range w.nodes {
 				if n.host() != nil {
 					w.t.Logf("%s: %+v", n.name, n.group().Status())
+					if d := n.group().Damage(); d != nil {
+						w.t.Logf("%s: %+v", n.name, *d)
+					}
 				}
 			}
 			w.t.Fatalf("not within a minute: %s", what)

@@ -335,6 +335,7 @@ func (p *Planner) Durable(tick uint64) []Op {
 		if !e.told {
 			e.told = true
 			ops = append(ops, e.ops...)
+			plantEarlyAck(p, e)
 		}
 	}
 	return ops

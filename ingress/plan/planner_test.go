@@ -26,6 +26,10 @@ func TestAnswersWaitForTheirEnvelope(t *testing.T) {
 	if rests.done != 0 {
 		t.Fatal("a verdict on a change in flight is answered before it is applied")
 	}
+	if told := w.p.Durable(w.p.Tick() - 1); len(told) != 2 || op.done != 0 || rests.done != 0 {
+		t.Fatalf("told %d operations, done %d and %d: answered when the leader alone has it",
+			len(told), op.done, rests.done)
+	}
 	w.commit()
 	if op.done != 1 || rests.done != 1 || *seq != 1 {
 		t.Fatalf("done %d and %d times, sequence %d; want 1, 1, 1", op.done, rests.done, *seq)

@@ -1,0 +1,7 @@
+//go:build !planted_earlyack
+
+package plan
+
+// plantEarlyAck is the place of a planted bug: what asked for a quorum is answered when
+// the leader alone has it. The test of the answers must catch it.
+func plantEarlyAck(*Planner, *envelope) {}

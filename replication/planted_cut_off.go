@@ -1,0 +1,7 @@
+//go:build !planted_earlycut
+
+package replication
+
+// plantEarlyCut is the place of a planted bug: the log is cut behind what is applied,
+// although the state may have less than that on its disk. The simulation must catch it.
+func plantEarlyCut(*instance) {}

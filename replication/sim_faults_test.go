@@ -1,0 +1,228 @@
+package replication
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/holdfast-mq/holdfast/replication/membership"
+)
+
+// fault is one entry of a plan.
+type fault struct {
+	at   time.Duration
+	what string
+	do   func()
+}
+
+// plan draws the faults of a run.
+func (s *sim) plan(length time.Duration) []fault {
+	var plan []fault
+	add := func(at time.Duration, what string, do func()) {
+		plan = append(plan, fault{at: at, what: what, do: do})
+	}
+	for at := s.between(500, 1500); at < length; at += s.between(200, 2500) {
+		s.draw(at, add)
+	}
+	slices.SortStableFunc(plan, func(a, b fault) int { return cmp.Compare(a.at, b.at) })
+	return plan
+}
+
+// between draws a duration, in milliseconds.
+func (s *sim) between(lo, hi int) time.Duration {
+	return time.Duration(lo+s.rng.IntN(hi-lo)) * time.Millisecond
+}
+
+func (s *sim) draw(at time.Duration, add func(time.Duration, string, func())) {
+	a := s.nodes[s.rng.IntN(len(s.nodes))]
+	b := s.nodes[s.rng.IntN(len(s.nodes))]
+	end := at + s.between(50, 4000)
+	percent := []int{0, 0, 0, 50}[s.rng.IntN(4)]
+	disk := rand.New(rand.NewPCG(s.rng.Uint64(), 3))
+	kind := s.rng.IntN(18)
+	switch len(s.nodes) {
+	case 1:
+		kind = []int{0, 1, 2, 3, 3}[s.rng.IntN(5)]
+	case 5:
+		if s.rng.IntN(3) == 0 {
+			s.drawFive(at, end, add)
+			return
+		}
+	}
+	switch kind {
+	case 0, 1:
+		add(at, "power cut of "+a.name, func() { s.crash(disk, percent, a) })
+		add(end, "start of "+a.name, a.up)
+	case 2:
+		add(at, "power cut of all", func() { s.crash(disk, percent, s.nodes...) })
+		for _, n := range s.nodes {
+			add(at+s.between(0, 1000), "start of "+n.name, n.up)
+		}
+	case 3, 12:
+		every := int64(2 + s.rng.IntN(6))
+		add(at, fmt.Sprintf("refuse one in %d", every), func() { s.every.Store(every) })
+		add(end, "refuse none", func() { s.every.Store(0) })
+	case 4:
+		add(at, "clean stop of "+a.name, a.down)
+		add(end, "start of "+a.name, a.up)
+	case 5, 6:
+		add(at, "isolate "+a.name, func() { s.fabric.Isolate(a.name, s.others(a)...) })
+		add(end, "rejoin "+a.name, func() { s.fabric.Rejoin(a.name, s.others(a)...) })
+	case 7:
+		add(at, "cut "+a.name+" to "+b.name, func() { s.fabric.Cut(a.name, b.name) })
+		add(end, "heal "+a.name+" to "+b.name, func() { s.fabric.Heal(a.name, b.name) })
+	case 13, 14:
+		hurt := damageKinds[s.rng.IntN(len(damageKinds))]
+		group := s.rng.IntN(2)
+		add(at, fmt.Sprintf("%s of group %d at %s", hurt.name, group, a.name), func() {
+			s.hurt(a, func() { hurt.do(diskEdit{s.world, a.mu.fs}, fmt.Sprintf("data/groups/%d", group)) })
+		})
+	case 15:
+		back := s.oldCopy(a)
+		add(at, "copy of the disk of "+a.name, back.take)
+		add(at+s.between(1500, 3000), "old disk of "+a.name, back.put)
+	case 8:
+		add(at, "drop "+a.name+" and "+b.name, func() { s.fabric.Drop(a.name, b.name) })
+	case 9, 10:
+		add(at, "transfer to "+a.name, func() { s.transfer(a) })
+	case 11:
+		add(at, "failing transfer to "+a.name, func() { s.transfer(a) })
+		add(at+s.between(0, 3), "isolate "+a.name, func() { s.fabric.Isolate(a.name, s.others(a)...) })
+		add(end, "rejoin "+a.name, func() { s.fabric.Rejoin(a.name, s.others(a)...) })
+	case 16, 17:
+		var from *node
+		add(at, "unheard transfer to "+a.name, func() {
+			if from = s.leads(); from != nil {
+				s.unheard(from)
+				s.transfer(a)
+			}
+		})
+		add(end, "hear again", func() {
+			if from != nil {
+				s.fabric.Rejoin(from.name, s.others(from)...)
+			}
+		})
+	}
+}
+
+// drawFive draws what only a cluster of five can bear.
+func (s *sim) drawFive(at, end time.Duration, add func(time.Duration, string, func())) {
+	order := s.rng.Perm(len(s.nodes))
+	few := []*node{s.nodes[order[0]], s.nodes[order[1]]}
+	names := few[0].name + " and " + few[1].name
+	switch s.rng.IntN(4) {
+	case 0:
+		again := at + s.between(50, 4000)
+		disk := rand.New(rand.NewPCG(s.rng.Uint64(), 3))
+		add(at, "power cut of "+names, func() { s.crash(disk, 50, few...) })
+		add(end, "start of "+few[0].name, few[0].up)
+		add(again, "start of "+few[1].name, few[1].up)
+	case 1:
+		sides := func(change func(from, to string)) {
+			for _, i := range order[:2] {
+				for _, j := range order[2:] {
+					change(s.nodes[i].name, s.nodes[j].name)
+					change(s.nodes[j].name, s.nodes[i].name)
+				}
+			}
+		}
+		add(at, "partition of "+names, func() { sides(s.fabric.Cut) })
+		add(end, "end of the partition", func() { sides(s.fabric.Heal) })
+	default:
+		less := &membership.Desired{}
+		for _, i := range order[2:] {
+			less.Voters = append(less.Voters, s.nodes[i].name)
+		}
+		what := "removal of "
+		if s.rng.IntN(2) == 0 {
+			what = "no more votes for "
+			less.Followers = []string{few[0].name, few[1].name}
+		}
+		add(at, what+names, func() { s.desired.Store(less) })
+		add(at+s.between(500, 3000), "five voters again", func() { s.desired.Store(nil) })
+	}
+}
+
+// leads is the node that serves group 1, nil if none does at this moment.
+func (s *sim) leads() *node {
+	for _, n := range s.nodes {
+		if h := n.host(); h != nil {
+			if t := h.Group(1).Term(); t != nil && t.Check() == nil {
+				return n
+			}
+		}
+	}
+	return nil
+}
+
+func (s *sim) crash(rng *rand.Rand, percent int, nodes ...*node) {
+	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n *node) bool { return n.host() == nil })
+	s.powerCut(rng, percent, nodes...)
+}
+
+// hurt takes the power of a node and changes its disk before it comes back, if all
+// replicas are sound and even: what a second node loses meanwhile would be a majority's.
+func (s *sim) hurt(n *node, change func()) {
+	if !s.sound() {
+		return
+	}
+	s.hurts.Add(1)
+	s.hurtNodes[n] = true
+	s.powerCut(nil, 0, n)
+	change()
+	n.up()
+}
+
+// copied is a disk as it was.
+type copied struct {
+	s       *sim
+	n       *node
+	servers []string
+	fs      *vfs.MemFS
+}
+
+func (s *sim) oldCopy(n *node) *copied { return &copied{s: s, n: n} }
+
+func (c *copied) names() []string {
+	var out []string
+	if h := c.n.host(); h != nil {
+		for _, g := range h.Groups() {
+			out = append(out, g.Server())
+		}
+	}
+	return out
+}
+
+func (c *copied) take() {
+	if c.s.sound() {
+		c.servers, c.fs = c.names(), c.n.mu.fs.CrashClone(crashAll)
+	}
+}
+
+// put brings the old disk back, unless a replica was replaced meanwhile: the cluster
+// knows a new one then. Something is written after the copy, and heard of by all.
+func (c *copied) put() {
+	if c.fs == nil || !slices.Equal(c.names(), c.servers) {
+		return
+	}
+	c.s.hurt(c.n, func() { c.n.mu.fs = c.fs })
+}
+
+func (s *sim) transfer(to *node) {
+	for _, n := range s.nodes {
+		h := n.host()
+		if h == nil || n == to || h.Group(1).Term() == nil {
+			continue
+		}
+		s.work.Go(func() {
+			ctx, cancel := context.WithTimeout(s.t.Context(), 3*time.Second)
+			defer cancel()
+			_ = h.Group(1).Transfer(ctx, to.name) // it may fail
+		})
+	}
+}
