@@ -233,7 +233,7 @@ func (e *engine) expire(now time.Time) {
 		return
 	}
 	e.expired = now
-	e.p.Expire(e.arrived(now) - int64(e.p.Config().Timeout))
+	e.p.Expire(e.arrived(now.Add(-time.Duration(e.p.Config().Timeout))))
 }
 
 // submit plans an operation of the engine's own.

@@ -41,8 +41,9 @@ func connect(n *Node, name string) (*nats.Conn, error) {
 		nats.Timeout(connectTimeout), nats.PingInterval(callTimeout), nats.MaxPingsOutstanding(2))
 }
 
-// createStreams makes the streams and the consumer.
-func createStreams(ctx context.Context, c *Cluster) error {
+// createStreams makes the streams and the consumer. Messages expire when they are of an age that
+// none reaches in a run, so one that is missing was lost, or went because of a clock that moved.
+func createStreams(ctx context.Context, c *Cluster, age time.Duration) error {
 	nc, err := connect(c.Nodes[0], "setup")
 	if err != nil {
 		return err
@@ -53,9 +54,9 @@ func createStreams(ctx context.Context, c *Cluster) error {
 		return err
 	}
 	for _, cfg := range []jetstream.StreamConfig{
-		{Name: streamLog, Subjects: []string{"jepsen.*"}},
-		{Name: streamWork, Subjects: []string{"work.*"}, Retention: jetstream.WorkQueuePolicy},
-		{Name: streamReg, Subjects: []string{"reg.*.*"}},
+		{Name: streamLog, Subjects: []string{"jepsen.*"}, MaxAge: age},
+		{Name: streamWork, Subjects: []string{"work.*"}, Retention: jetstream.WorkQueuePolicy, MaxAge: age},
+		{Name: streamReg, Subjects: []string{"reg.*.*"}, MaxAge: age},
 	} {
 		cfg.Replicas, cfg.Storage, cfg.Discard = nodes, jetstream.FileStorage, jetstream.DiscardNew
 		err := process.Until(ctx, func() error {

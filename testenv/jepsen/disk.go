@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
-	"time"
 )
 
 const (
@@ -27,15 +26,11 @@ type disk interface {
 	cutPower(ctx context.Context) error
 	// fill makes further writes fail for want of space, until free.
 	fill() error
+	// free ends every fault of the disk.
 	free() error
-	// stall makes every sync take that long, 0 ends that.
-	stall(d time.Duration) error
 	// close unmounts the disk and forgets what is on it.
 	close() error
 }
-
-// errNoStall says that a disk has no slow syncs.
-var errNoStall = errors.New("jepsen: this kind of disk cannot be slowed down")
 
 // DiskKind is a kind of disk.
 type DiskKind string
@@ -165,9 +160,6 @@ func (d *loopDisk) free() error {
 	}
 	return err
 }
-
-// stall is not in the power of a loop device.
-func (d *loopDisk) stall(time.Duration) error { return errNoStall }
 
 // close unmounts the disk and removes its image.
 func (d *loopDisk) close() error {

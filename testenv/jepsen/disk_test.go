@@ -93,16 +93,39 @@ func fillsUp(t *testing.T, d disk, dir string) {
 func stalls(t *testing.T, d disk, dir string) {
 	t.Helper()
 	const slow = 200 * time.Millisecond
-	if err := d.stall(slow); errors.Is(err, errNoStall) {
+	sick, err := (&Node{disk: d}).sick()
+	if errors.Is(err, errNoSick) {
 		return
-	} else if err != nil {
-		t.Fatal(err)
 	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	must(err)
+	must(sick.stall(slow))
 	begin := time.Now()
 	if err := store(t, filepath.Join(dir, "slow"), "x"); err != nil || time.Since(begin) < slow {
 		t.Errorf("a slow sync took %v, %v", time.Since(begin), err)
 	}
-	if err := d.stall(0); err != nil {
-		t.Error(err)
+	must(sick.stall(0))
+	for _, what := range []failure{syncFails, writeFails} {
+		must(sick.fail(what))
+		if err := store(t, filepath.Join(dir, "failing"), "x"); !errors.Is(err, syscall.EIO) {
+			t.Errorf("after %q: %v, want EIO", what, err)
+		}
+		must(sick.free())
+		must(store(t, filepath.Join(dir, "failing"), "x"))
 	}
+	must(sick.fail(syncHangs))
+	done := make(chan error, 1)
+	go func() { done <- store(t, filepath.Join(dir, "hanging"), "x") }()
+	select {
+	case err := <-done:
+		t.Errorf("the sync of a disk that hangs returned: %v", err)
+	case <-time.After(slow):
+	}
+	must(sick.free())
+	must(<-done)
 }

@@ -26,6 +26,17 @@
 // comes again; nemesis_table.go lists them. After each step everything is repaired; a
 // process that ended by itself is started again, as a service manager does, and counted.
 //
+// Faults are parted into blocks of what three minutes have time for (Blocks). A plan begins
+// with the block of its seed: short runs under so many seeds in a row, from a multiple of
+// Blocks on, come to every fault, and a run of 30 minutes does, whatever its seed is.
+//
+// # Clocks
+//
+// The system is built with Overlay, if the set has the nemesis clock: time.Now of the
+// standard library then adds what a file says. So the wall clock of one process moves for
+// all that is compiled into it, and the product's own source has no hook for it. While the
+// clocks move, messages with an age, ids, ack waits and delayed naks are looked at (probe).
+//
 // # Verdict
 //
 // At the end everything is repaired, and load goes on for a moment; then the queue is

@@ -76,9 +76,13 @@ func (d *lazyDisk) cutPower(context.Context) error { return d.tell("cut") }
 // fill allows one byte, and there are more.
 func (d *lazyDisk) fill() error { return d.tell("quota 1") }
 
-func (d *lazyDisk) free() error { return errors.Join(d.tell("quota 0"), d.stall(0)) }
+func (d *lazyDisk) free() error {
+	return errors.Join(d.tell("quota 0"), d.stall(0), d.tell("eio off"), d.tell("unhang"))
+}
 
 func (d *lazyDisk) stall(t time.Duration) error { return d.tell("delay %v", t) }
+
+func (d *lazyDisk) fail(how failure) error { return d.tell("%s", how) }
 
 func (d *lazyDisk) close() error {
 	d.mu.Lock()

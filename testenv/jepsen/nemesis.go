@@ -34,6 +34,14 @@ type world struct {
 	c   *Cluster
 	h   *History
 	say func(format string, args ...any)
+	// found are broken promises, in words.
+	found []string
+}
+
+// broken notes that something was seen which must not be.
+func (w *world) broken(format string, args ...any) {
+	w.found = append(w.found, fmt.Sprintf(format, args...))
+	w.say("WRONG: "+format, args...)
 }
 
 // node is the k-th in the order of the step.

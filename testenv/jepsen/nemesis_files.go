@@ -119,11 +119,15 @@ func diskFull(ctx context.Context, w *world, s Step) error {
 // slowSync is S10: the disk of the leader answers late, or not at all until the fault ends.
 func slowSync(ctx context.Context, w *world, s Step) error {
 	n := w.leader(ctx, s)
+	sick, err := n.sick()
+	if err != nil {
+		return err
+	}
 	d := syncMin + time.Duration(s.Choice%syncRange)*time.Second
 	w.say("every sync of %s takes %v", n.ID, d)
-	err := errors.Join(n.disk.stall(d), hold(ctx, 2*s.Hold))
+	err = errors.Join(sick.stall(d), hold(ctx, 2*s.Hold))
 	w.say("%s leads now", w.leader(ctx, s).ID)
-	return errors.Join(err, n.disk.stall(0), w.ready(ctx))
+	return errors.Join(err, sick.stall(0), w.ready(ctx))
 }
 
 // pick chooses a file of a kind; empty if there is none.

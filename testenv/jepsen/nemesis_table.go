@@ -14,8 +14,10 @@ type nemesis struct {
 	common bool
 	// disk: it needs disks of its own under the nodes.
 	disk bool
-	// slow: those must be disks that can be slowed down.
+	// slow: those must be disks that can be slow, hang and fail.
 	slow bool
+	// wall: wall clocks must be ones that can be moved.
+	wall bool
 	// missing says why it cannot run; empty: it can.
 	missing string
 	run     func(ctx context.Context, w *world, s Step) error
@@ -51,7 +53,18 @@ func nemeses() map[string]nemesis {
 			common: true, disk: true, slow: true, run: slowSync,
 		},
 
-		"clock": {what: "wall clocks moved", missing: "needs a build whose clock can be set"},
+		"eio": {
+			what:   "writes or syncs of the leader or another node fail with EIO: it must end with exit code 4",
+			common: true, disk: true, slow: true, run: failingDisk,
+		},
+		"hang": {
+			what:   "the disk of the leader or a follower hangs for 45 s, or a follower is cut off for 60 s",
+			common: true, disk: true, slow: true, run: hangingDisk,
+		},
+		"clock": {
+			what:   "wall clocks of one node and of all moved by 1 h or 1 year, and back, with restarts in between",
+			common: true, wall: true, run: clocks,
+		},
 	}
 }
 

@@ -87,7 +87,7 @@ func TestParseNemeses(t *testing.T) {
 func TestWhatCannotRunIsSaid(t *testing.T) {
 	t.Parallel()
 	r := &Report{NotRun: map[string]string{}, Disk: Plain}
-	got := r.runnable([]string{"kill", "clock", "power"}, "no root")
+	got := r.runnable(Config{Nemeses: []string{"kill", "clock", "power"}}, "no root")
 	if diff := cmp.Diff([]string{"kill"}, got); diff != "" {
 		t.Error(diff)
 	}
@@ -95,11 +95,11 @@ func TestWhatCannotRunIsSaid(t *testing.T) {
 		t.Errorf("not run: %v", r.NotRun)
 	}
 	r = &Report{NotRun: map[string]string{}, Disk: Loop}
-	if got := r.runnable([]string{"power", "slow-fsync"}, ""); len(got) != 1 || r.NotRun["slow-fsync"] == "" {
+	if got := r.runnable(Config{Nemeses: []string{"power", "slow-fsync"}}, ""); len(got) != 1 || r.NotRun["slow-fsync"] == "" {
 		t.Errorf("with disks that cannot be slow: %v, not run: %v", got, r.NotRun)
 	}
 	r = &Report{NotRun: map[string]string{}, Disk: Lazy}
-	if got := r.runnable([]string{"power", "slow-fsync"}, ""); len(got) != 2 || len(r.NotRun) != 0 {
+	if got := r.runnable(Config{Nemeses: []string{"power", "slow-fsync", "clock"}, Skewed: true}, ""); len(got) != 3 || len(r.NotRun) != 0 {
 		t.Errorf("with disks: %v, not run: %v", got, r.NotRun)
 	}
 }

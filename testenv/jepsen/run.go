@@ -15,6 +15,8 @@ const (
 	startTimeout = 90 * time.Second
 	// afterHeal is how long the load goes on after everything was repaired.
 	afterHeal = 5 * time.Second
+	// ageSlack is by how much more than the time of load max_age is: nothing may expire before the end.
+	ageSlack = 30 * time.Minute
 	// maxSteps bounds a plan; a run ends by the clock.
 	maxSteps = 1000
 )
@@ -31,6 +33,8 @@ type Config struct {
 	Nemeses []string
 	Rate    int // publishes per second of all writers together
 	Args    []string
+	// Skewed: Bin was built with Overlay, so that its wall clock can be moved.
+	Skewed bool
 	// Disk is what nodes have their files on; Lazyfs is the program of testenv/lazyfs, for Lazy.
 	Disk   DiskKind
 	Lazyfs string
@@ -76,6 +80,8 @@ type Report struct {
 	Steps  []StepReport      `json:"steps"`
 	NotRun map[string]string `json:"not_run,omitempty"`
 	Failed []string          `json:"failed,omitempty"` // steps that could not be carried out
+	// Broken are promises that a step saw broken.
+	Broken []string `json:"broken,omitempty"`
 	// Seconds is how long load and faults lasted; Rate the acked publishes per second.
 	Seconds float64 `json:"seconds"`
 	Rate    float64 `json:"acked_per_second"`
@@ -91,6 +97,9 @@ func (r *Report) Problems() []Problem {
 	out := r.Verdict.Problems()
 	if r.Verdict.Unready == "" && r.AckedAfterHeal == 0 {
 		out = append(out, Problem{"nothing was acked after everything was repaired", Finding{Count: 1}})
+	}
+	if len(r.Broken) > 0 {
+		out = append(out, Problem{"promises broken during a fault", Finding{Count: len(r.Broken), Examples: r.Broken}})
 	}
 	if len(r.Failed) > 0 {
 		out = append(out, Problem{"steps that could not be carried out", Finding{Count: len(r.Failed), Examples: r.Failed}})
@@ -113,7 +122,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		lacking, cfg.Disk = err.Error(), Plain
 	}
 	r.Disk = cfg.Disk
-	names := r.runnable(cfg.Nemeses, lacking)
+	names := r.runnable(cfg, lacking)
 	c, err := newCluster(ctx, cfg)
 	if err != nil {
 		return nil, err
@@ -124,12 +133,15 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 }
 
 // runnable leaves out, with the reason, what cannot run; lacking says why there are no disks.
-func (r *Report) runnable(names []string, lacking string) []string {
+func (r *Report) runnable(cfg Config, lacking string) []string {
 	all := nemeses()
-	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+	return slices.DeleteFunc(slices.Clone(cfg.Nemeses), func(name string) bool {
 		why := all[name].missing
 		if all[name].disk && why == "" {
 			why = lacking
+		}
+		if all[name].wall && why == "" && !cfg.Skewed {
+			why = "needs a build whose wall clock can be moved"
 		}
 		if all[name].slow && why == "" && r.Disk != Lazy {
 			why = "needs disks of testenv/lazyfs"
@@ -152,7 +164,7 @@ func (r *Report) unreached() {
 }
 
 func (r *Report) run(ctx context.Context, c *Cluster, cfg Config, plan []Step) error {
-	if err := boot(ctx, c); err != nil {
+	if err := boot(ctx, c, cfg.Length+ageSlack); err != nil {
 		return err
 	}
 	h := newHistory()
@@ -175,11 +187,11 @@ func (r *Report) run(ctx context.Context, c *Cluster, cfg Config, plan []Step) e
 		return err
 	}
 	cfg.Log("judging %d publishes", len(h.Publishes))
-	r.Verdict = Check(h)
+	r.Verdict, r.Broken = Check(h), w.found
 	return nil
 }
 
-func boot(ctx context.Context, c *Cluster) error {
+func boot(ctx context.Context, c *Cluster, age time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if err := c.StartAll(); err != nil {
@@ -188,7 +200,7 @@ func boot(ctx context.Context, c *Cluster) error {
 	if err := c.WaitReady(ctx); err != nil {
 		return fmt.Errorf("the cluster does not come up: %w", err)
 	}
-	return createStreams(ctx, c)
+	return createStreams(ctx, c, age)
 }
 
 // faults carries out the plan until the time is over.

@@ -68,6 +68,7 @@ type Node struct {
 	paused                     bool
 	generation                 int
 	revived                    time.Time
+	wall                       time.Duration // offset of its wall clock
 }
 
 // Cluster is one system: its processes, links and files.
@@ -81,13 +82,14 @@ type Cluster struct {
 	dir    string
 	bin    string
 	args   []string // further flags of every process
+	skewed bool     // wall clocks can be moved
 	ports  testenv.Ports
 	flavor flavor
 }
 
 // newCluster prepares a cluster; Start starts its processes.
 func newCluster(ctx context.Context, cfg Config) (*Cluster, error) {
-	c := &Cluster{Kind: cfg.Kind, Net: netcut.New(), dir: cfg.Dir, bin: cfg.Bin, args: cfg.Args}
+	c := &Cluster{Kind: cfg.Kind, Net: netcut.New(), dir: cfg.Dir, bin: cfg.Bin, args: cfg.Args, skewed: cfg.Skewed}
 	switch cfg.Kind {
 	case Holdfast:
 		c.flavor = &holdfast{}
@@ -157,13 +159,21 @@ func (c *Cluster) Start(n *Node) error {
 	if err != nil {
 		return err
 	}
-	child, err := process.StartChild(c.logFile(n), nil, c.bin, append(args, c.args...)...)
+	child, err := process.StartChild(c.logFile(n), c.env(n), c.bin, append(args, c.args...)...)
 	if err != nil {
 		return fmt.Errorf("starting %s: %w", n.ID, err)
 	}
 	n.child, n.paused = child, false
 	c.Net.Process(n.Slot, child.PID())
 	return nil
+}
+
+// env is what a node finds in its environment beside what is in ours.
+func (c *Cluster) env(n *Node) []string {
+	if !c.skewed {
+		return nil
+	}
+	return []string{offsetVariable + "=" + c.wallFile(n)}
 }
 
 // StartAll starts every node that does not run.
@@ -248,12 +258,12 @@ func (c *Cluster) Resume(n *Node) error {
 	return n.child.Signal(syscall.SIGCONT)
 }
 
-// Repair opens every link, lets every process go on, and starts what does not run.
+// Repair opens every link, sets clocks right, lets every process go on, and starts what does not run.
 func (c *Cluster) Repair() error {
 	c.Net.Heal()
 	var errs []error
 	for _, n := range c.Nodes {
-		errs = append(errs, c.Resume(n))
+		errs = append(errs, c.Resume(n), c.setWall(n, 0))
 		if n.disk != nil {
 			errs = append(errs, n.disk.free())
 		}

@@ -64,6 +64,14 @@ func (c *Child) Running() bool {
 	}
 }
 
+// ExitCode is what the process ended with; -1 if it still runs, or a signal ended it.
+func (c *Child) ExitCode() int {
+	if c.Running() {
+		return -1
+	}
+	return c.cmd.ProcessState.ExitCode()
+}
+
 // Signal sends a signal; a process that has ended already is no error.
 func (c *Child) Signal(s syscall.Signal) error {
 	if err := c.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {

@@ -19,7 +19,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/holdfast-mq/holdfast/testenv/jepsen"
-	"github.com/holdfast-mq/holdfast/testenv/process"
 )
 
 // cli is the command line.
@@ -115,7 +114,7 @@ func (c *cli) one(ctx context.Context, out io.Writer, kind jepsen.Kind, names []
 		Kind: kind, Dir: dir, Seed: c.Seed, Length: time.Duration(c.Minutes * float64(time.Minute)), Nemeses: names,
 		Rate: c.Rate, Disk: jepsen.DiskKind(c.Disk), Log: func(format string, args ...any) { say(out, format, args...) },
 	}
-	if err := c.build(ctx, &cfg); err != nil {
+	if err := c.build(ctx, &cfg, slices.Contains(names, "clock")); err != nil {
 		return nil, err
 	}
 	r, err := jepsen.Run(ctx, cfg)
@@ -125,12 +124,16 @@ func (c *cli) one(ctx context.Context, out io.Writer, kind jepsen.Kind, names []
 	return r, err
 }
 
-// build makes the programs of a run.
-func (c *cli) build(ctx context.Context, cfg *jepsen.Config) (err error) {
+// build makes the programs of a run; skewed: the wall clock of the system's can be moved.
+func (c *cli) build(ctx context.Context, cfg *jepsen.Config, skewed bool) (err error) { //nolint:revive // as said
+	var flags, env []string
 	compile := func(module, pkg string) (string, error) {
 		file := filepath.Join(cfg.Dir, filepath.Base(pkg))
-		cmd := exec.CommandContext(ctx, "go", "build", "-o", file, ".")
+		cmd := exec.CommandContext(ctx, "go", append(append([]string{"build", "-o", file}, flags...), ".")...)
 		cmd.Dir = filepath.Join(c.Root, module, pkg)
+		if len(env) > 0 {
+			cmd.Env = append(os.Environ(), env...)
+		}
 		if text, err := cmd.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("building %s: %w: %s", pkg, err, text)
 		}
@@ -141,12 +144,23 @@ func (c *cli) build(ctx context.Context, cfg *jepsen.Config) (err error) {
 			cfg.Log("%v", err) // what needs it is reported as not run
 		}
 	}
+	if skewed {
+		overlay, err := jepsen.Overlay(ctx, cfg.Dir)
+		if err != nil {
+			cfg.Log("%v", err)
+		} else { // everything is compiled anew, once; without C that takes half as long
+			cfg.Skewed, flags, env = true, []string{"-overlay", overlay}, []string{"CGO_ENABLED=0"}
+		}
+	}
 	if cfg.Kind != jepsen.Holdfast {
 		cfg.Bin, err = compile("testenv/bench", "natsserver")
 		return err
 	}
 	cfg.Args = c.Arg
-	cfg.Bin, err = process.Build(ctx, c.Root, cfg.Dir, c.Tags...)
+	if len(c.Tags) > 0 {
+		flags = append(flags, "-tags", strings.Join(c.Tags, ","))
+	}
+	cfg.Bin, err = compile("", filepath.Join("cmd", "holdfast"))
 	return err
 }
 

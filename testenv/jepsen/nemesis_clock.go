@@ -1,0 +1,86 @@
+package jepsen
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+const (
+	aYear = 365 * 24 * time.Hour
+	// yieldsWithin is how long a leader whose wall clock is off may keep the leadership.
+	yieldsWithin = 50 * time.Second
+)
+
+// clocks is S8. The wall clock of one node moves, then those of all; a node is restarted
+// meanwhile, or all are killed and started; then they move back. All the time a probe
+// looks at what follows the time: see probe.
+func clocks(ctx context.Context, w *world, s Step) error {
+	rng := rand.New(rand.NewPCG(s.Choice, 3))
+	jump := func() time.Duration {
+		return []time.Duration{time.Hour, -time.Hour, aYear, -aYear}[rng.IntN(4)]
+	}
+	n, one, all := w.victim(ctx, s), jump(), jump()
+	stop := rng.IntN(4) == 0
+	if rng.IntN(4) == 0 {
+		n = w.leader(ctx, s)
+		if err := w.yields(ctx, s, n, one); err != nil {
+			return err
+		}
+	}
+	p, err := startProbe(ctx, w)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	w.say("the wall clock of %s moves by %v", n.ID, one)
+	err = errors.Join(w.setWalls(ctx, one, n), hold(ctx, s.Hold))
+	w.say("all wall clocks are off by %v", all)
+	err = errors.Join(err, w.setWalls(ctx, all, w.c.Nodes...), hold(ctx, s.Hold))
+	again := []*Node{w.victim(ctx, s)}
+	if stop {
+		again = w.c.Nodes
+	}
+	w.say("%d of them killed and started", len(again))
+	for _, n := range again {
+		err = errors.Join(err, w.c.Kill(n))
+	}
+	for _, n := range again {
+		err = errors.Join(err, w.c.Start(n))
+	}
+	err = errors.Join(err, w.ready(ctx), w.setWalls(ctx, one, n), hold(ctx, s.Hold/2))
+	w.say("all wall clocks are right again")
+	if err := errors.Join(err, w.setWalls(ctx, 0, w.c.Nodes...), p.finish(ctx)); err != nil {
+		return err
+	}
+	return w.ready(ctx)
+}
+
+// setWalls moves wall clocks to an offset from the machine's, and returns when they have moved.
+func (w *world) setWalls(ctx context.Context, d time.Duration, ns ...*Node) error {
+	var errs []error
+	for _, n := range ns {
+		errs = append(errs, w.c.setWall(n, d))
+	}
+	return errors.Join(append(errs, hold(ctx, offsetSettles))...)
+}
+
+// yields holds a leader to it that it does not stay one while its wall clock is off.
+func (w *world) yields(ctx context.Context, s Step, n *Node, by time.Duration) error {
+	w.say("the wall clock of the leader %s moves by %v, and stays", n.ID, by)
+	if err := w.setWalls(ctx, by, n); err != nil {
+		return err
+	}
+	begin := time.Now()
+	gone := await(ctx, yieldsWithin, func() bool { id := w.leads(ctx, s, n); return id != "" && id != n.ID })
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case gone:
+		w.say("another node leads after %v", time.Since(begin).Round(time.Millisecond))
+	case w.c.Kind == Holdfast:
+		w.broken("%s still leads, its wall clock off by %v for %v", n.ID, by, yieldsWithin)
+	}
+	return nil
+}

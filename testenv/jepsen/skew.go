@@ -1,0 +1,125 @@
+package jepsen
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// offsetVariable names the file that a skewed program reads the offset of its wall clock from.
+const offsetVariable = "HOLDFAST_WALL_OFFSET_FILE"
+
+// offsetSettles is how long after a change of that file every running program has read it.
+const offsetSettles = 500 * time.Millisecond
+
+// The wall clock of a skewed program is that of the machine plus what the file says, for
+// all that is compiled into it, the libraries and the time stamps of its log as well. Timers
+// and CLOCK_BOOTTIME are as ever.
+const (
+	readsClock  = "\tsec, nsec, mono := runtimeNow()\n"
+	skewedClock = readsClock + `	if skew := holdfastSkew.Load(); skew != 0 {
+		at := Unix(sec, int64(nsec)+skew)
+		sec, nsec = at.Unix(), int32(at.Nanosecond())
+	}
+`
+	readsOffset = `package time
+
+import (
+	"sync/atomic"
+	"syscall"
+)
+
+var holdfastSkew atomic.Int64
+
+const (
+	holdfastSkewVariable = "` + offsetVariable + `"
+	holdfastSkewEvery    = 20 * Millisecond
+)
+
+func init() {
+	name, ok := syscall.Getenv(holdfastSkewVariable)
+	if !ok || name == "" {
+		return
+	}
+	holdfastReadSkew(name)
+	go func() {
+		for {
+			Sleep(holdfastSkewEvery)
+			holdfastReadSkew(name)
+		}
+	}()
+}
+
+func holdfastReadSkew(name string) {
+	fd, err := open(name)
+	if err != nil {
+		return
+	}
+	var b [32]byte
+	n, err := read(fd, b[:])
+	closefd(fd)
+	if err != nil {
+		return
+	}
+	d, err := ParseDuration(string(b[:max(n, 0)]))
+	if err == nil {
+		holdfastSkew.Store(int64(d))
+	}
+}
+`
+)
+
+// errNoSkew says that the library of this Go reads the clock in another way than known here.
+var errNoSkew = errors.New("jepsen: time.Now of this Go is not the one known")
+
+// Overlay writes, below dir, what makes go build -overlay compile a program whose wall
+// clock can be moved, and returns the file to name. The program's own source is untouched.
+func Overlay(ctx context.Context, dir string) (string, error) {
+	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
+	if err != nil {
+		return "", fmt.Errorf("go env GOROOT: %w", err)
+	}
+	lib := filepath.Join(strings.TrimSpace(string(root)), "src", "time")
+	old, err := os.ReadFile(filepath.Join(lib, "time.go"))
+	if err != nil {
+		return "", err
+	}
+	if strings.Count(string(old), readsClock) != 1 {
+		return "", errNoSkew
+	}
+	now, offset := filepath.Join(dir, "time.go.txt"), filepath.Join(dir, "skew.go.txt")
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": {
+		filepath.Join(lib, "time.go"): now, filepath.Join(lib, "holdfast_skew.go"): offset,
+	}})
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(dir, "overlay.json")
+	return file, errors.Join(
+		os.WriteFile(now, []byte(strings.Replace(string(old), readsClock, skewedClock, 1)), 0o600),
+		os.WriteFile(offset, []byte(readsOffset), 0o600),
+		os.WriteFile(file, replace, 0o600),
+	)
+}
+
+// wallFile is where the node of a place reads the offset of its wall clock.
+func (c *Cluster) wallFile(n *Node) string { return filepath.Join(c.dir, n.Slot+".wall") }
+
+// setWall moves the wall clock of a node, running or not, to an offset from the machine's.
+func (c *Cluster) setWall(n *Node, d time.Duration) error {
+	if n.wall == d {
+		return nil
+	}
+	n.wall = d
+	file := c.wallFile(n)
+	if err := os.WriteFile(file+".new", []byte(d.String()), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
+}

@@ -1,0 +1,93 @@
+package jepsen
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-mq/holdfast/testenv/process"
+)
+
+// clockProgram tells its wall clock every 20 ms, in seconds since 1970, and what its
+// monotonic clock says since its start, in milliseconds.
+const clockProgram = `package main
+
+import (
+	"os"
+	"strconv"
+	"time"
+)
+
+func main() {
+	for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(20 * time.Millisecond) {
+		now := time.Now()
+		os.Stdout.WriteString(strconv.FormatInt(now.Unix(), 10) + " " +
+			strconv.FormatInt(now.Sub(begin).Milliseconds(), 10) + "\n")
+	}
+}
+`
+
+// TestWallClocksCanBeMoved moves the wall clock of a program while it runs; its monotonic
+// clock does not notice.
+func TestWallClocksCanBeMoved(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	overlay, err := Overlay(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"main.go": clockProgram, "go.mod": "module clock\n\ngo 1.26\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-o", "clock", ".")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	c, n := &Cluster{dir: dir, skewed: true}, &Node{Slot: "n1"}
+	if err := c.setWall(n, -time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	child, err := process.StartChild(filepath.Join(dir, "log"), c.env(n), filepath.Join(dir, "clock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := child.Kill(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, by := range []time.Duration{-time.Hour, aYear, -aYear, 0} {
+		if err := c.setWall(n, by); err != nil {
+			t.Fatal(err)
+		}
+		ok := await(t.Context(), 10*time.Second, func() bool {
+			wall, _, found := lastClock(child)
+			return found && time.Until(wall.Add(-by)).Abs() < 30*time.Second
+		})
+		if !ok {
+			t.Errorf("moved by %v, the clock tells:\n%s", by, child.Tail(100))
+		}
+	}
+	if _, since, ok := lastClock(child); !ok || since < 0 || since > time.Minute {
+		t.Errorf("the monotonic clock tells %v", since)
+	}
+}
+
+// lastClock is the last whole line that the program wrote.
+func lastClock(c *process.Child) (wall time.Time, since time.Duration, ok bool) {
+	lines := strings.Split(c.Tail(200), "\n")
+	if len(lines) < 3 {
+		return wall, 0, false
+	}
+	a, b, _ := strings.Cut(lines[len(lines)-2], " ")
+	sec, err := strconv.ParseInt(a, 10, 64)
+	ms, err2 := strconv.ParseInt(b, 10, 64)
+	return time.Unix(sec, 0), time.Duration(ms) * time.Millisecond, err == nil && err2 == nil
+}
