@@ -2,6 +2,6 @@
 
 package replication
 
-// plantedNoLease is a planted bug: a leader acts without a look at its lease. The
-// simulation must catch it.
+// plantedNoLease is a planted bug: a leader acts without a look at its lease. A
+// test of a transfer must catch it.
 const plantedNoLease = false
