@@ -127,7 +127,8 @@
 //
 // An error that wraps record.ErrDamaged names the file. Reads return it; what the
 // background finds goes to Config.Damaged. SetAside keeps damaged files. Pebble's
-// fatal errors go to Config.Fatal: this package never ends the process.
+// fatal errors go to Config.Fatal: this package never ends the process. Rebuild puts a
+// state together from tables whose manifest cannot be read, for salvage.
 //
 // # Goroutines
 //

@@ -132,6 +132,17 @@ func readPointer(fsys FS, dir string) (p Pointer, ok bool, err error) {
 	return p, true, nil
 }
 
+// InForce returns the name of the database directory that the pointer file of a state
+// names. An error wraps record.ErrDamaged if that file does not verify, record.ErrNotFound
+// if there is none.
+func InForce(fsys FS, dir string) (string, error) {
+	p, ok, err := readPointer(fsys, dir)
+	if err == nil && !ok {
+		err = fmt.Errorf("%s: %w", fsys.PathJoin(dir, pointerFile), record.ErrNotFound)
+	}
+	return p.DB, err
+}
+
 func writePointer(fsys FS, dir string, p *Pointer) error {
 	return replaceFile(fsys, dir, pointerFile, marshalPointer(p))
 }

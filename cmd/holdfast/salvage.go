@@ -12,6 +12,7 @@ import (
 	"strconv"
 
 	"github.com/holdfast-mq/holdfast/replication"
+	"github.com/holdfast-mq/holdfast/storage"
 	"github.com/holdfast-mq/holdfast/storage/record"
 )
 
@@ -32,9 +33,18 @@ type salvageSource struct {
 	State string `json:"state"`
 	Log   string `json:"log"`
 	// Applied is the last entry that the state holds, LogLast the last one of the log that was read.
-	Applied uint64           `json:"applied"`
-	LogLast uint64           `json:"log_last"`
+	Applied uint64 `json:"applied"`
+	LogLast uint64 `json:"log_last"`
+	// Gaps are where entries of the log are missing.
+	Gaps    []salvageGap     `json:"gaps,omitempty"`
 	Streams []*salvageStream `json:"streams"`
+}
+
+// salvageGap is where entries of a log do not verify: behind After, which is 0 at the start,
+// and before Next, which is 0 at the end.
+type salvageGap struct {
+	After uint64 `json:"after"`
+	Next  uint64 `json:"next"`
 }
 
 // salvageStream is what was copied out of one stream.
@@ -44,8 +54,10 @@ type salvageStream struct {
 	// Messages were copied, FromLog of them out of log entries that the state does not hold.
 	Messages uint64 `json:"messages"`
 	FromLog  uint64 `json:"from_log"`
-	First    uint64 `json:"first"`
-	Last     uint64 `json:"last"`
+	// BehindGap of those are behind a gap of the log.
+	BehindGap uint64 `json:"behind_gap,omitempty"`
+	First     uint64 `json:"first"`
+	Last      uint64 `json:"last"`
 	// Unreadable are ranges of sequences in which messages may be that do not verify.
 	Unreadable [][2]uint64 `json:"unreadable,omitempty"`
 }
@@ -69,12 +81,17 @@ type salvageLine struct {
 	Payload []byte `json:"payload"`          // base64
 	// Entry is the log entry it was found in, 0 for the state. Such a message may not have been committed.
 	Entry uint64 `json:"entry,omitempty"`
+	// BehindGap: entries before it do not verify. It may have been deleted by one of them, or
+	// may have been cut off from the log.
+	BehindGap bool `json:"behind_gap,omitempty"`
 }
 
 const (
 	salvageVersion = 1
 	// streamRows starts the keys of the rows of group 0 that name streams.
 	streamRows = replication.StreamPrefix
+	// scratchDir is where a state is put together, in the output directory; it is removed.
+	scratchDir = "scratch"
 )
 
 // Run copies out of a stopped node's files what verifies.
@@ -90,7 +107,7 @@ func (c *salvageCmd) Run(env *environment) error {
 	if !s.identity(env) {
 		r.Problems = append(r.Problems, filepath.Join(c.Dir, "NODE")+" does not verify")
 	}
-	names := s.directory(r)
+	names := s.directory(env, r, c.Out)
 	for _, group := range s.groups {
 		if group == 0 {
 			continue
@@ -156,7 +173,7 @@ func (s *stopped) sources(group int) []string {
 }
 
 // directory reads the rows of group 0 that name streams, from every replica of it.
-func (s *stopped) directory(r *salvageReport) map[record.StreamID]json.RawMessage {
+func (s *stopped) directory(env *environment, r *salvageReport, to string) map[record.StreamID]json.RawMessage {
 	out := make(map[record.StreamID]json.RawMessage)
 	if !slices.Contains(s.groups, 0) {
 		return out
@@ -168,16 +185,17 @@ func (s *stopped) directory(r *salvageReport) map[record.StreamID]json.RawMessag
 		}
 	}
 	for _, dir := range slices.Backward(s.sources(0)) {
-		store, err := openState(dir)
+		scratch := filepath.Join(to, scratchDir)
+		store, found := openState(env.ctx, dir, scratch)
 		if store != nil {
-			failed := store.ScanMeta(streamRows, func(row record.MetaRow) bool {
+			found = append(found, store.ScanMeta(streamRows, func(row record.MetaRow) bool {
 				take(row.Value)
 				return true
-			})
-			err = errors.Join(err, failed, store.Close())
+			}), store.Close())
 		}
+		found = append(found, os.RemoveAll(scratch))
 		// What the state does not have yet, or cannot be read of it, is in the log.
-		for _, err := range []error{err, directoryLog(dir, take)} {
+		for _, err := range append(found, directoryLog(dir, take)) {
 			if err != nil && !errors.Is(err, record.ErrNotFound) && !errors.Is(err, fs.ErrNotExist) {
 				r.Problems = append(r.Problems, err.Error())
 			}
@@ -208,6 +226,7 @@ type salvager struct {
 	names  map[record.StreamID]json.RawMessage
 
 	source       *salvageSource
+	pieced       *storage.Store // the state if it was put together from tables
 	fence        record.Fence
 	descriptions map[record.StreamID][]byte
 	deleted      map[record.StreamID]*deletion
@@ -225,24 +244,30 @@ func (w *salvager) run() error {
 	w.report.Sources = append(w.report.Sources, w.source)
 	w.descriptions, w.deleted = make(map[record.StreamID][]byte), make(map[record.StreamID]*deletion)
 	w.files = make(map[record.StreamID]*streamFile)
-	store, err := openState(w.dir)
-	w.source.State = w.verdict(err)
+	scratch := filepath.Join(w.out, scratchDir)
+	store, found := openState(w.env.ctx, w.dir, scratch)
+	w.source.State = w.verdict(found...)
 	if store != nil {
 		a := store.Applied()
 		w.fence, w.source.Applied = a.Fence, a.Index
+		if len(found) > 0 {
+			w.pieced = store
+		}
 	}
 	w.source.Log = w.verdict(w.scanLog()) // what it deletes is not copied out of the state
+	err = nil
 	if store != nil {
 		err = w.copyState(store)
-		if closed := store.Close(); closed != nil {
-			w.problem(closed)
-		}
-	} else {
-		err = nil
 	}
 	if err == nil {
 		err = w.copyLog()
 	}
+	if store != nil {
+		if closed := store.Close(); closed != nil {
+			w.problem(closed)
+		}
+	}
+	err = errors.Join(err, os.RemoveAll(scratch))
 	for _, id := range slices.Sorted(maps.Keys(w.files)) {
 		f := w.files[id]
 		err = errors.Join(err, f.close())
@@ -252,16 +277,20 @@ func (w *salvager) run() error {
 }
 
 // verdict is what the report says of a part.
-func (w *salvager) verdict(err error) string {
+func (w *salvager) verdict(found ...error) string {
+	err := errors.Join(found...)
 	switch {
 	case err == nil:
 		return "ok"
-	case errors.Is(err, record.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, record.ErrNotFound), errors.Is(err, fs.ErrNotExist) && !errors.Is(err, record.ErrDamaged):
 		return "empty"
-	default:
-		w.problem(err)
-		return err.Error()
 	}
+	for _, e := range found {
+		if e != nil {
+			w.problem(e)
+		}
+	}
+	return err.Error()
 }
 
 func (w *salvager) problem(err error) {

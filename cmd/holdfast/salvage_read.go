@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,32 +21,72 @@ import (
 // logCommand is the type of log entries that hold an envelope.
 const logCommand = 0
 
-// openState opens the state in a replica's directory for reading. Where the pointer to it
-// is damaged, it is the newest database that opens; the error comes with it then.
-func openState(dir string) (*storage.Store, error) {
+// openState opens the state in a replica's directory for reading; it changes nothing there.
+// Where the pointer to it is damaged, it is the newest database that opens, and where none
+// does, what its tables hold is put together in scratch, which is made. The errors say what
+// does not verify; without a store there is no state at all.
+func openState(ctx context.Context, dir, scratch string) (*storage.Store, []error) {
 	told := func(error) {} // what is found is also an error of the read that found it
 	c := storage.Config{Dir: filepath.Join(dir, "state"), ReadOnly: true, Damaged: told, Fatal: told}
 	s, damage := storage.Open(c)
-	if damage == nil || filepath.Base(record.DamagedFile(damage)) != "POINTER" {
-		return s, damage
+	switch {
+	case damage == nil:
+		return s, nil
+	case !errors.Is(damage, record.ErrDamaged):
+		return nil, []error{damage}
 	}
-	names, err := filepath.Glob(filepath.Join(c.Dir, "db-*"))
-	if err != nil {
-		return nil, damage
-	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(b, a)) })
-	for _, name := range names {
-		c.DB = filepath.Base(name)
+	dbs := databases(c.Dir)
+	for _, db := range dbs {
+		c.DB = db
 		if s, err := storage.Open(c); err == nil {
-			return s, damage
+			return s, []error{damage}
 		}
 	}
-	return nil, damage
+	found := []error{damage}
+	for _, db := range dbs {
+		to := storage.Config{Dir: filepath.Join(scratch, db), Damaged: told, Fatal: told}
+		s, lost, err := storage.Rebuild(ctx, storage.DefaultFS(), filepath.Join(c.Dir, db), to)
+		found = append(append(found, lost...), errOrNil(err)...)
+		if err == nil {
+			return s, append(found, fmt.Errorf("%w: %s is put together from its tables: deleted messages may be back",
+				record.ErrDamaged, filepath.Join(c.Dir, db)))
+		}
+	}
+	return nil, found
+}
+
+func errOrNil(err error) []error {
+	if err == nil {
+		return nil
+	}
+	return []error{err}
+}
+
+// databases names the database directories of a state, that in force first, then the newest.
+func databases(state string) []string {
+	names, err := filepath.Glob(filepath.Join(state, "db-*"))
+	if err != nil {
+		return nil
+	}
+	inForce, _ := storage.InForce(storage.DefaultFS(), state) // else there is none to prefer
+	rank := func(name string) int {
+		if filepath.Base(name) == inForce {
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(rank(a)-rank(b), len(b)-len(a), strings.Compare(b, a))
+	})
+	for i, name := range names {
+		names[i] = filepath.Base(name)
+	}
+	return names
 }
 
 // directoryLog calls take for the stream rows that the log of group 0 puts.
 func directoryLog(dir string, take func(value []byte)) error {
-	_, err := seglog.Salvage(storage.DefaultFS(), filepath.Join(dir, "log"), func(e *seglog.Entry) error {
+	_, gaps, err := seglog.Salvage(storage.DefaultFS(), filepath.Join(dir, "log"), func(e *seglog.Entry, _ int) error {
 		if e.Type != logCommand {
 			return nil
 		}
@@ -63,6 +104,9 @@ func directoryLog(dir string, take func(value []byte)) error {
 		}
 		return nil
 	})
+	for _, g := range gaps {
+		err = errors.Join(err, g.Cause)
+	}
 	return err
 }
 
@@ -85,19 +129,29 @@ func newStreamFile(path string, about *salvageStream) (*streamFile, error) {
 
 func (f *streamFile) write(line any) error { return f.enc.Encode(line) }
 
-func (f *streamFile) message(m *record.Message, entry uint64) error {
+func (f *streamFile) message(m *record.Message, from place) error {
 	a := f.about
 	a.Messages++
-	if entry != 0 {
+	if from.entry != 0 {
 		a.FromLog++
+	}
+	if from.gaps > 0 {
+		a.BehindGap++
 	}
 	if a.First == 0 {
 		a.First = m.Seq
 	}
 	a.Last = m.Seq
 	return f.write(salvageLine{
-		Seq: m.Seq, Subject: m.Subject, Time: m.Time, Header: m.Header, Payload: m.Payload, Entry: entry,
+		Seq: m.Seq, Subject: m.Subject, Time: m.Time, Header: m.Header, Payload: m.Payload, Entry: from.entry,
+		BehindGap: from.gaps > 0,
 	})
+}
+
+// place is where a message was found; zero is the state.
+type place struct {
+	entry uint64 // of the log
+	gaps  int    // damaged places of the log before it
 }
 
 // unreadable notes a sequence whose message does not verify.
@@ -146,7 +200,7 @@ func (w *salvager) copyStream(store *storage.Store, row *storage.StreamRow) erro
 			f.unreadable(seq)
 			w.problem(err)
 		case !w.deleted[row.ID].has(seq):
-			failed = f.message(&m, 0)
+			failed = f.message(&m, place{})
 		}
 		next = seq + 1
 		return failed == nil
@@ -163,7 +217,7 @@ func (w *salvager) copyStream(store *storage.Store, row *storage.StreamRow) erro
 		case err != nil:
 			f.unreadable(seq)
 		case !w.deleted[row.ID].has(seq):
-			if err := f.message(&m, 0); err != nil {
+			if err := f.message(&m, place{}); err != nil {
 				return err
 			}
 		}
@@ -172,10 +226,12 @@ func (w *salvager) copyStream(store *storage.Store, row *storage.StreamRow) erro
 }
 
 // eachEnvelope calls f for the envelopes of the log that the state does not hold and that
-// the fence admits. Its first error is of the log, the second one of f.
-func (w *salvager) eachEnvelope(f func(index uint64, t command.Type, body []byte) error) (damage, failed error) {
-	fence := w.fence
-	_, damage = seglog.Salvage(storage.DefaultFS(), filepath.Join(w.dir, "log"), func(e *seglog.Entry) error {
+// the fence admits; the first one behind a gap is admitted if it is newer than the last one
+// before. Its first error is of the log, the second one of f.
+func (w *salvager) eachEnvelope(f func(at place, t command.Type, body []byte) error) (damage, failed error) {
+	fence, gapsBefore := w.fence, 0
+	dir := filepath.Join(w.dir, "log")
+	_, gaps, damage := seglog.Salvage(storage.DefaultFS(), dir, func(e *seglog.Entry, gaps int) error {
 		w.source.LogLast = e.Index
 		if e.Index <= w.source.Applied || e.Type != logCommand {
 			return nil
@@ -187,24 +243,30 @@ func (w *salvager) eachEnvelope(f func(index uint64, t command.Type, body []byte
 		if err != nil {
 			return err
 		}
-		if !fence.Admits(envelope.Fence, envelope.Base, e.Term) {
+		leap := gaps > gapsBefore && envelope.Fence.Term == e.Term && envelope.Fence.Compare(fence) > 0
+		if !leap && !fence.Admits(envelope.Fence, envelope.Base, e.Term) {
 			return nil
 		}
-		fence = envelope.Fence
+		fence, gapsBefore = envelope.Fence, gaps
 		return envelope.Each(func(t command.Type, body []byte) error {
-			failed = f(e.Index, t, body)
+			failed = f(place{entry: e.Index, gaps: gaps}, t, body)
 			return failed
 		})
 	})
 	if failed != nil {
-		damage = nil
+		return nil, failed
 	}
-	return damage, failed
+	w.source.Gaps = w.source.Gaps[:0]
+	for _, g := range gaps {
+		damage = errors.Join(damage, g.Cause)
+		w.source.Gaps = append(w.source.Gaps, salvageGap{After: g.After, Next: g.Next})
+	}
+	return damage, nil
 }
 
 // scanLog notes what the log deletes and describes; the error says what of it does not verify.
 func (w *salvager) scanLog() error {
-	damage, failed := w.eachEnvelope(func(_ uint64, t command.Type, body []byte) error {
+	damage, failed := w.eachEnvelope(func(_ place, t command.Type, body []byte) error {
 		switch t {
 		case command.DeleteBatch:
 			return w.noteDeletes(body)
@@ -248,26 +310,36 @@ func (w *salvager) noteDeletes(body []byte) error {
 	return nil
 }
 
+// copied says that the state holds a message of an entry that it does not reach, by its
+// own account: one that was put together from tables may.
+func (w *salvager) copied(id record.StreamID, seq uint64) bool {
+	if w.pieced == nil {
+		return false
+	}
+	_, err := w.pieced.Message(id, seq)
+	return err == nil
+}
+
 // copyLog copies the messages of the log that the state does not hold.
 func (w *salvager) copyLog() error {
-	_, failed := w.eachEnvelope(func(index uint64, t command.Type, body []byte) error {
+	_, failed := w.eachEnvelope(func(at place, t command.Type, body []byte) error {
 		if t != command.StoreBatch {
 			return nil
 		}
 		return command.EachItem(body, func(id record.StreamID, it *command.Item) error {
-			if it.Absent || w.deleted[id].has(it.Seq) {
+			if it.Absent || w.deleted[id].has(it.Seq) || w.copied(id, it.Seq) {
 				return nil
 			}
 			m, err := record.ParseMessage(it.Seq, it.Body)
 			if err != nil {
-				w.problem(fmt.Errorf("entry %d: %w", index, err))
+				w.problem(fmt.Errorf("entry %d: %w", at.entry, err))
 				return nil
 			}
 			f, err := w.file(id)
 			if err != nil {
 				return err
 			}
-			return f.message(&m, index)
+			return f.message(&m, at)
 		})
 	})
 	return failed

@@ -73,9 +73,9 @@
 //	                  answer: u8 version, u64 term, flag granted
 //	 9 pre-vote       route, u64 term, u64 last index, u64 last term; answer as for vote
 //	10 timeout now    route, u64 term; answer: u8 version
-//	11 snapshot open  route, 16 bytes stream id (0 = none), u8 snapshot version, u64 term, u64 last index, u64 last term,
-//	                  u64 configuration index, i64 size, long configuration; answer:
-//	                  u8 version, u64 term, flag success
+//	11 snapshot open  route, 16 bytes stream id (0 = none), u8 snapshot version, u64 term,
+//	                  u64 last index, u64 last term, u64 configuration index, i64 size,
+//	                  long configuration; answer: u8 version, u64 term, flag success
 //	12 snapshot chunk bytes
 //	13 snapshot ack   i64 bytes of the stream that the receiver has
 //	14 call           u8 kind, payload; answer: payload
