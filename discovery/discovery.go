@@ -37,6 +37,7 @@ type Discovery struct {
 	stop    context.CancelFunc
 	done    chan struct{}            // closed when everything has ended
 	latest  atomic.Pointer[[]Member] // written by the loop only
+	twin    atomic.Pointer[Conflict] // set once, by a join that was refused; see Twin
 	told    []Conflict               // owned by the loop: what Changes has announced
 
 	tagsMu sync.Mutex
@@ -274,6 +275,16 @@ func (d *Discovery) Changes() <-chan []Member {
 // long as they do, and nodes that were refused lately.
 func (d *Discovery) Conflicts() []Conflict {
 	return d.gate.conflicts()
+}
+
+// Twin says that this node is the second of two live ones with one id: it wanted to join, was refused because
+// another live node answers to its name, and was never let in before. Other is where that one answers. It
+// stays true, whatever becomes of the other: whoever has the id is not this process.
+func (d *Discovery) Twin() (Conflict, bool) {
+	if c := d.twin.Load(); c != nil {
+		return *c, true
+	}
+	return Conflict{}, false
 }
 
 // SetTags changes what this node says about itself and waits until the news is on its way. The change

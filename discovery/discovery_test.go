@@ -340,6 +340,15 @@ func TestTwoLiveNodesWithOneID(t *testing.T) {
 		t.Errorf("a holds b=%v at %v; want the first, alive", m.Status, m.Addr)
 	}
 
+	if c, ok := second.Twin(); !ok || c.Other != first.Addr() {
+		t.Errorf("the newcomer does not know that it is the second: %+v, %v", c, ok)
+	}
+	for name, d := range map[string]*Discovery{"the seed": a, "the first": first} {
+		if c, ok := d.Twin(); ok {
+			t.Errorf("%s takes itself for the second: %+v", name, c)
+		}
+	}
+
 	// Once the first is gone the second gets its place, and nothing is in conflict any more.
 	first.Shutdown()
 	waitMembers(t, a, "the second b", func(list []Member) bool {

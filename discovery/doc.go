@@ -26,7 +26,8 @@
 // Two live nodes with one node id: the gossip layer keeps the first address and ignores the other. A node
 // that is told, while joining, that its own name lives elsewhere asks that address whether a node of this
 // name answers. If so it refuses to merge (ErrNodeIDInUse) and lists only itself; the others refuse it as
-// well, and both report it in Conflicts for as long as both answer. If nobody answers there, the old
+// well, and both report it in Conflicts for as long as both answer; Twin tells the newcomer that it is the one
+// too many. If nobody answers there, the old
 // address is a leftover of its own previous life: it merges, and is let in by the others once they have
 // seen the old address dead for DeadNodeReclaimTime.
 //
@@ -44,6 +45,8 @@
 //	ver     version of the program
 //	inc     incarnations of the node's replicas, for the first configuration
 //	drain   "1" while the node is draining, else absent
+//	feat    highest feature level that the node can do, absent if it does not say
+//	level   feature level of its cluster, absent while it knows none
 //
 // An unknown tag is ignored, so that a newer node can join. No log positions: each update is a broadcast.
 //

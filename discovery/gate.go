@@ -49,6 +49,7 @@ type gate struct {
 	refusals map[nodeAt]*Conflict // strangers
 	disputes map[nodeAt]*dispute  // second addresses of a name
 	moved    bool                 // peers hold another address for our own name
+	letIn    bool                 // a merge with another live node was not refused
 }
 
 // A nodeAt is a claim: this name lives there.
@@ -141,6 +142,7 @@ func (g *gate) NotifyMerge(nodes []*memberlist.Node) error {
 	want := g.belongs()
 	live := g.live
 	g.mu.Unlock()
+	others := false
 	for _, n := range nodes {
 		at := nodeAt{n.Name, addrPort(n.Addr, n.Port)}
 		if at.name == g.self.name {
@@ -162,6 +164,12 @@ func (g *gate) NotifyMerge(nodes []*memberlist.Node) error {
 		if err := g.checkName(at, live); err != nil {
 			return err
 		}
+		others = others || at.name != g.self.name
+	}
+	if others {
+		g.mu.Lock()
+		g.letIn = true
+		g.mu.Unlock()
 	}
 	return nil
 }
@@ -356,4 +364,17 @@ func (g *gate) displaced() bool {
 		}
 	}
 	return false
+}
+
+// twin returns the conflict about this node's own name, if there is one and nobody ever let this node in.
+func (g *gate) twin() (Conflict, bool) {
+	g.mu.Lock()
+	letIn := g.letIn
+	g.mu.Unlock()
+	for _, c := range g.conflicts() {
+		if !letIn && c.NodeID == g.self.name && c.Addr.IsValid() {
+			return c, true
+		}
+	}
+	return Conflict{}, false
 }

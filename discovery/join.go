@@ -71,6 +71,9 @@ func (d *Discovery) joinNow(addrs []string) (int, error) {
 	}
 	n, err := d.serf.Join(addrs, true)
 	if err != nil {
+		if c, ok := d.gate.twin(); ok {
+			d.twin.CompareAndSwap(nil, &c)
+		}
 		return n, fmt.Errorf("discovery: join: %w", err)
 	}
 	return n, nil

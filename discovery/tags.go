@@ -22,6 +22,9 @@ type Tags struct {
 	// Incarnations names the incarnation of each of the node's replicas, in the form the bootstrap agrees on.
 	Incarnations string
 	Draining     bool
+	// Feature is the highest feature level that the node can do, Level that of its cluster as far as it knows;
+	// 0: not said.
+	Feature, Level int
 }
 
 // Names of the tags on the wire. They are short because MaxTagBytes is.
@@ -36,6 +39,8 @@ const (
 	tagVersion      = "ver"
 	tagIncarnations = "inc"
 	tagDraining     = "drain"
+	tagFeature      = "feat"
+	tagLevel        = "level"
 )
 
 // tagsMark is the byte with which Serf begins an encoded set of tags (tagMagicByte in its serf.go).
@@ -43,9 +48,10 @@ const tagsMark = 0xff
 
 // encode returns the tags as Serf wants them. Empty ones are left out.
 func (t *Tags) encode() (map[string]string, error) {
-	if t.Expect < 0 {
-		return nil, fmt.Errorf("%w: expect is %d: want 0 or more", ErrConfig, t.Expect)
-	}
+	numbers := []struct {
+		key   string
+		value int
+	}{{tagExpect, t.Expect}, {tagFeature, t.Feature}, {tagLevel, t.Level}}
 	m := make(map[string]string)
 	set := func(key, value string) {
 		if value != "" {
@@ -54,8 +60,13 @@ func (t *Tags) encode() (map[string]string, error) {
 	}
 	set(tagClusterID, t.ClusterID)
 	set(tagNodeID, t.NodeID)
-	if t.Expect > 0 {
-		set(tagExpect, strconv.Itoa(t.Expect))
+	for _, n := range numbers {
+		if n.value < 0 {
+			return nil, fmt.Errorf("%w: %s is %d: want 0 or more", ErrConfig, n.key, n.value)
+		}
+		if n.value > 0 {
+			set(n.key, strconv.Itoa(n.value))
+		}
 	}
 	set(tagRaftAddr, t.RaftAddr)
 	set(tagRouteAddr, t.RouteAddr)
@@ -102,13 +113,16 @@ func decodeTags(name string, m map[string]string) (Tags, error) {
 		return Tags{}, fmt.Errorf("%w: %q is not a Holdfast node: its tags name the node %q",
 			ErrOtherCluster, name, t.NodeID)
 	}
-	if s, ok := m[tagExpect]; ok {
+	for key, into := range map[string]*int{tagExpect: &t.Expect, tagFeature: &t.Feature, tagLevel: &t.Level} {
+		s, ok := m[key]
+		if !ok {
+			continue
+		}
 		n, err := strconv.ParseUint(s, 10, 16)
 		if err != nil {
-			return Tags{}, fmt.Errorf("%w: node %q has the tag %s=%q: want a number",
-				ErrOtherCluster, name, tagExpect, s)
+			return Tags{}, fmt.Errorf("%w: node %q has the tag %s=%q: want a number", ErrOtherCluster, name, key, s)
 		}
-		t.Expect = int(n)
+		*into = int(n)
 	}
 	return t, nil
 }

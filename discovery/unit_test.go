@@ -107,7 +107,7 @@ func fullTags() Tags {
 	return Tags{
 		ClusterID: "c1", NodeID: "n1", Expect: 3, RaftAddr: "10.0.0.1:7222", RouteAddr: "10.0.0.1:6222",
 		AdminAddr: "10.0.0.1:8222", ClientAddr: "10.0.0.1:4222", Version: "1.0.0", Incarnations: "0:ab,1:cd",
-		Draining: true,
+		Draining: true, Feature: 2, Level: 1,
 	}
 }
 

@@ -30,10 +30,14 @@ func GroupKey(group uint32) string { return GroupPrefix + strconv.FormatUint(uin
 // StreamKey is the key of a stream's directory row. Account names hold no slash.
 func StreamKey(account, name string) string { return StreamPrefix + account + "/" + name }
 
+// FeatureLevel is the highest feature level that this build can do. It rises with every kind of entry, or format
+// on disk, that a build before it does not know; leaders propose only what the level of the cluster allows.
+const FeatureLevel = 1
+
 // ClusterRow describes the cluster.
 type ClusterRow struct {
 	ID string `json:"id"`
-	// Feature is the level of what leaders may propose.
+	// Feature is the level of what leaders may propose: 1 at first, raised when every member can do more.
 	Feature int `json:"feature"`
 	// Groups is the number of event groups.
 	Groups int `json:"groups"`

@@ -27,10 +27,14 @@ const (
 const (
 	// callIdentity answers with the node's incarnation: what founders without gossip tell each other.
 	callIdentity = replication.FirstFreeKind + iota
-	// callMember answers, at the leader of group 0, whether a node is in any group: "in" or "out".
+	// callMember answers, at the leader of group 0, whether a replica is in any group; see isMember.
 	callMember
 	// callCluster answers with the id of the cluster that the node belongs to, empty without one.
 	callCluster
+	// callBegun answers whether the node holds the first configuration of a cluster; see onBegun.
+	callBegun
+	// callMoved tells a node the Raft address of the caller, who hears no leader; see onMoved.
+	callMoved
 )
 
 // membershipTick is how often decisions are taken and steps are made.
@@ -88,15 +92,23 @@ func (n *Node) known() []string {
 	return out
 }
 
-// resolve finds the Raft address of a node that the registry does not know (yet).
+// resolve finds the Raft address of a node that gossip or the configuration names, or that told it: one that
+// moved is let in by gossip only when its old address has been dead for long. What a node said whom gossip does
+// not hear any more counts no more; the registry is asked then.
 func (n *Node) resolve(id string) (string, bool) {
 	for _, m := range n.peers() {
-		if m.NodeID == id && m.Tags.RaftAddr != "" {
+		if m.NodeID == id && m.Status == discovery.Alive && m.Tags.RaftAddr != "" {
 			return m.Tags.RaftAddr, true
 		}
 	}
-	addr, ok := n.fixed[id]
-	return addr, ok
+	if addr, ok := n.fixed[id]; ok {
+		return addr, true
+	}
+	if addr, ok := n.told.Load(id); ok {
+		text, ok := addr.(string)
+		return text, ok
+	}
+	return "", false
 }
 
 // register writes this node's row once it is a member of every group, and says its
@@ -117,7 +129,7 @@ func (n *Node) register(ctx context.Context) {
 		defer cancel()
 		row := replication.NodeRow{
 			Raft: n.raftAddr(), Serf: n.serfAddr(), NATS: n.hub.ClientAddr(), Route: n.hub.RouteAddr(),
-			Admin: n.cfg.AdminListen, Version: Version, Feature: 1,
+			Admin: n.cfg.AdminListen, Version: Version, Feature: n.feature(),
 		}
 		if err := n.host.Register(ctx, row); err != nil {
 			n.log.Debug("not registered yet", zap.Error(err))
@@ -161,6 +173,7 @@ func (n *Node) control(ctx context.Context) {
 		for _, g := range n.host.Groups() {
 			n.step(ctx, g)
 		}
+		n.spread(ctx)
 		return true
 	})
 }
@@ -204,7 +217,7 @@ func (n *Node) gather() []membership.Node {
 		if id == n.cfg.NodeID {
 			s.alive = true
 		}
-		_, leaving := n.leaving(id)
+		leaving := n.leaving(id)
 		out = append(out, membership.Node{
 			ID: id, Alive: s.alive, For: now.Sub(s.since), Flaps: len(s.fails), Draining: draining[id], Leaving: leaving,
 		})
@@ -213,9 +226,9 @@ func (n *Node) gather() []membership.Node {
 }
 
 // leaving says whether the present incarnation of a node is to leave.
-func (n *Node) leaving(id string) (record.MetaRow, bool) {
+func (n *Node) leaving(id string) bool {
 	row, ok := n.meta.Get(leavePrefix + id)
-	return row, ok && (len(row.Value) == 0 || string(row.Value) == n.replica(id, replication.Metadata))
+	return ok && (len(row.Value) == 0 || string(row.Value) == n.replica(id, replication.Metadata))
 }
 
 // replica returns the replica that a node has now in a group, "" if nobody knows. The
@@ -268,9 +281,9 @@ func (n *Node) decide(ctx context.Context, nodes []membership.Node) error {
 			nodes[i].For = min(nodes[i].For, time.Since(n.leadingSince))
 		}
 	}
-	after := membership.Plan(n.settings(), before, nodes)
+	after := membership.Plan(n.settings(), before, n.admissible(nodes, before))
 	if version != 0 && after.Equal(before) {
-		return nil
+		return n.raise(ctx, before)
 	}
 	value, err := json.Marshal(after)
 	if err != nil {
@@ -290,7 +303,9 @@ func (n *Node) decide(ctx context.Context, nodes []membership.Node) error {
 }
 
 func (n *Node) settings() membership.Settings {
-	return membership.Settings{MaxVoters: n.cfg.MaxVoters}.WithDefaults()
+	s := n.cfg.Membership
+	s.MaxVoters = n.cfg.MaxVoters
+	return s.WithDefaults()
 }
 
 // step makes the next change of a group that this node leads.

@@ -3,6 +3,7 @@ package node
 import (
 	"go.uber.org/zap"
 
+	"github.com/holdfast-mq/holdfast/replication/membership"
 	"github.com/holdfast-mq/holdfast/storage"
 )
 
@@ -65,6 +66,13 @@ type Config struct {
 	// SegmentSize is the size of the files of the event groups' logs, in bytes; 0: seglog.DefaultSegmentSize. It
 	// bounds a message, and it is written in full at the first start: tests that start many nodes make it small.
 	SegmentSize int64 `kong:"-"`
+
+	// Membership are the rules of who votes, replication/membership; MaxVoters above is the one of them that
+	// has a flag. Zero fields mean their defaults. For tests, which cannot wait for a minute.
+	Membership membership.Settings `kong:"-"`
+	// Feature is the highest feature level that the node pretends to know; 0 = replication.FeatureLevel. For
+	// tests of upgrades.
+	Feature int `kong:"-"`
 
 	// FS is the file system of DataDir; nil = the operating system's. For tests.
 	FS storage.FS `kong:"-"`

@@ -25,6 +25,8 @@ func (n *Node) join(ctx context.Context) error {
 		return []byte(n.host.Incarnation()), nil
 	})
 	n.host.Transport().Handle(callMember, n.isMember)
+	n.host.Transport().Handle(callBegun, n.onBegun)
+	n.host.Transport().Handle(callMoved, n.onMoved)
 	n.host.Transport().Handle(callCluster, func(context.Context, string, uint32, []byte) ([]byte, error) {
 		return []byte(n.host.ClusterID()), nil
 	})
@@ -46,6 +48,10 @@ func (n *Node) join(ctx context.Context) error {
 		}
 	}
 	n.wg.Go(func() { n.refuseForeign(n.ctx) })
+	n.wg.Go(func() { n.refuseTwin(n.ctx) })
+	n.wg.Go(func() { n.refuseRemoved(n.ctx) })
+	n.wg.Go(func() { n.watchLevel(n.ctx) })
+	n.wg.Go(func() { n.tellAddress(n.ctx) })
 	n.wg.Go(func() { n.register(n.ctx) })
 	n.wg.Go(func() { n.control(n.ctx) })
 	n.wg.Go(func() { n.watchLink(n.ctx) })
@@ -73,6 +79,7 @@ func (n *Node) startGossip() error {
 			ClusterID: n.host.ClusterID(), NodeID: n.cfg.NodeID, Expect: n.cfg.BootstrapExpect,
 			RaftAddr: n.raftAddr(), RouteAddr: n.hub.RouteAddr(), AdminAddr: n.cfg.AdminListen,
 			ClientAddr: n.hub.ClientAddr(), Version: Version, Incarnations: n.host.Incarnation(),
+			Feature: n.feature(), Level: n.level(),
 		},
 		Logger: n.log.Named("gossip"),
 	})
@@ -109,7 +116,9 @@ func (n *Node) serfAddr() string {
 
 // found makes the first configuration of every group when the founders are known:
 // the lowest node id does, and it alone, so that there is one configuration and
-// not as many as there are views of the cluster. The others receive it.
+// not as many as there are views of the cluster. The others receive it. What was
+// begun and interrupted is finished by it, or by whoever leads group 0 then: the
+// one that began it may be back without its files, and is no founder then.
 func (n *Node) found(ctx context.Context, founders func(context.Context) []replication.Founder) {
 	n.every(ctx, membershipTick, func() bool {
 		if n.host.ClusterID() != "" {
@@ -119,10 +128,12 @@ func (n *Node) found(ctx context.Context, founders func(context.Context) []repli
 		if list == nil && n.comesBack(ctx) {
 			return true
 		}
-		if list == nil {
+		begun := list != nil
+		if !begun {
 			list = founders(ctx)
 		}
-		if len(list) == 0 || list[0].Node != n.cfg.NodeID {
+		mine := len(list) > 0 && list[0].Node == n.cfg.NodeID
+		if !mine && (!begun || !n.meta.Leading()) || !begun && n.othersBegan(ctx, list) {
 			return true
 		}
 		if err := n.establish(ctx, list); err != nil && ctx.Err() == nil {
@@ -164,6 +175,38 @@ func (n *Node) begun() []replication.Founder {
 	}
 	slices.SortFunc(out, func(a, b replication.Founder) int { return cmp.Compare(a.Node, b.Node) })
 	return out
+}
+
+// othersBegan says whether one of the other founders holds a first configuration already, or does not answer:
+// a second one beside it would make two clusters.
+func (n *Node) othersBegan(ctx context.Context, founders []replication.Founder) bool {
+	for _, f := range founders {
+		if f.Node == n.cfg.NodeID {
+			continue
+		}
+		call, cancel := context.WithTimeout(ctx, foreignCall)
+		b, err := n.host.Transport().Call(call, f.Node, replication.Metadata, callBegun, nil)
+		cancel()
+		if err != nil || string(b) != notBegun {
+			n.log.Info("bootstrap waits: a founder has begun one, or does not answer",
+				zap.String("node", f.Node), zap.Error(err))
+			return true
+		}
+	}
+	return false
+}
+
+// Answers to callBegun.
+const (
+	hasBegun = "begun"
+	notBegun = "not begun"
+)
+
+func (n *Node) onBegun(context.Context, string, uint32, []byte) ([]byte, error) {
+	if n.begun() != nil {
+		return []byte(hasBegun), nil
+	}
+	return []byte(notBegun), nil
 }
 
 func (n *Node) establish(ctx context.Context, founders []replication.Founder) error {

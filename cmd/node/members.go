@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/holdfast-mq/holdfast/discovery"
 	"github.com/holdfast-mq/holdfast/replication"
 	"github.com/holdfast-mq/holdfast/storage/record"
 )
@@ -59,7 +60,10 @@ func (n *Node) memberStatus() []MemberStatus {
 		}
 	}
 	out := make([]MemberStatus, 0, len(byID))
-	for _, m := range byID {
+	for id, m := range byID {
+		if n.leaving(id) && len(m.Votes)+len(m.Follows) == 0 && m.Gossip != discovery.Alive.String() {
+			continue // it was taken out, and is out; its row stays for the list of founders
+		}
 		out = append(out, *m)
 	}
 	slices.SortFunc(out, func(a, b MemberStatus) int { return strings.Compare(a.ID, b.ID) })

@@ -50,6 +50,10 @@ type Node struct {
 	sightings    map[string]*sighting
 	leadingSince time.Time
 	reasons      map[uint32]string
+	balance      *balance
+
+	told    sync.Map    // node id to the Raft address that it told, for members without a leader
+	parting atomic.Bool // the node is leaving its cluster by itself
 }
 
 // Start builds and starts a node. ctx bounds the start only. What was started is
@@ -63,6 +67,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		cfg: cfg, log: cfg.Logger, fatal: make(chan error, 1), ctx: run, cancel: cancel, ready: make(chan struct{}),
 		fixed: parsePeers(cfg.Peers), started: time.Now(),
 		sightings: make(map[string]*sighting), reasons: make(map[uint32]string),
+		balance: newBalance(),
 	}
 	for _, step := range []func(context.Context) error{
 		n.claim, n.watchDisk, n.startGroups, n.startHub, n.startIngress, n.join, n.startAdmin,
@@ -95,6 +100,9 @@ func (n *Node) startGroups(context.Context) error {
 		return fmt.Errorf("data directory %s: %w", n.cfg.DataDir, err)
 	}
 	n.host = host
+	if err := n.checkLevel(n.level()); err != nil {
+		return err
+	}
 	n.meta = newMeta(n.ctx, &n.wg, host, n.log)
 	return nil
 }

@@ -1,30 +1,36 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/holdfast-mq/holdfast/replication"
 	"github.com/holdfast-mq/holdfast/storage/record"
 )
 
-// isMember answers callMember.
+// isMember answers callMember: isIn, isOut or isRemoved.
 func (n *Node) isMember(_ context.Context, _ string, _ uint32, payload []byte) ([]byte, error) {
 	if !n.meta.Leading() {
 		return nil, fmt.Errorf("%w: of group 0", record.ErrNotLeader)
 	}
-	answer := "out"
+	answer := isOut
+	id, _, _ := strings.Cut(string(payload), "/")
+	if row, ok := n.meta.Get(leavePrefix + id); ok && bytes.Equal(row.Value, payload) {
+		answer = isRemoved
+	}
 	for _, g := range n.host.Groups() {
 		row, _, err := replication.Row[replication.GroupRow](n.host.Meta(), replication.GroupKey(g.ID()))
 		if err != nil {
 			return nil, err
 		}
 		if slices.ContainsFunc(row.Members, func(m replication.Member) bool { return m.Server == string(payload) }) {
-			answer = "in"
+			answer = isIn
 		}
 	}
 	return []byte(answer), nil
@@ -32,7 +38,13 @@ func (n *Node) isMember(_ context.Context, _ string, _ uint32, payload []byte) (
 
 // leave takes this node out of the cluster for good: leadership handed over, out of
 // every group, then goodbye in gossip. The process should stop after it.
-func (n *Node) leave(ctx context.Context) error {
+func (n *Node) leave(ctx context.Context) (err error) {
+	n.parting.Store(true)
+	defer func() {
+		if err != nil {
+			n.parting.Store(false)
+		}
+	}()
 	if err := n.removeNode(ctx, n.cfg.NodeID); err != nil {
 		return err
 	}
@@ -48,7 +60,7 @@ func (n *Node) leave(ctx context.Context) error {
 		call, cancel := context.WithTimeout(ctx, changeTimeout)
 		defer cancel()
 		b, err := n.host.Transport().Call(call, leader, replication.Metadata, callMember, []byte(self))
-		out = err == nil && string(b) == "out"
+		out = err == nil && string(b) != isIn
 		return !out
 	})
 	if !out {
@@ -63,9 +75,12 @@ func (n *Node) leave(ctx context.Context) error {
 // removeNode says that a node is to leave the cluster. It returns when that is
 // decided; the groups change after it, one step at a time.
 func (n *Node) removeNode(ctx context.Context, id string) error {
-	voters, _ := n.desired()
-	if slices.Equal(voters.Voters, []string{id}) {
-		return fmt.Errorf("node %s is the only voter; it can not leave", id)
+	desired, _ := n.desired()
+	stays := func(v string) bool {
+		return v != id && !n.leaving(v)
+	}
+	if slices.Contains(desired.Voters, id) && !slices.ContainsFunc(desired.Voters, stays) {
+		return fmt.Errorf("node %s is the only voter, or the last one that does not leave; it can not leave", id)
 	}
 	server := n.replica(id, replication.Metadata)
 	if server == "" {

@@ -16,10 +16,12 @@
 //	join     known and alive → non-voter → caught up for a while → voter
 //	voters   the largest odd number ≤ max_voters and ≤ the healthy nodes; the rest follow
 //	replace  a voter gone for longer than reap_after is replaced: first the new one in, then the old one out
-//	shrink   never below min_voters by itself; below it only by an operator's command
+//	shrink   never below min_voters by itself; below it only by an operator's command, and never to nobody
+//	even     an even number above min_voters tolerates no more than the odd one below it: one more follows
 //	flap     a node that comes and goes must be healthy for longer each time, up to a bound
 //	wiped    a node that returns with a new incarnation enters as a new replica; its old one goes after
 //	install  a replica that is receiving a snapshot counts as in contact
+//	balance  a node that leads two event groups more than another voter gives that one a group
 //
 // One change at a time, each made on the configuration it was decided on.
 package membership

@@ -59,6 +59,13 @@ func TestPlan(t *testing.T) {
 		{"leaves without a spare", []string{"n1", "n2", "n3"}, []string{"n1", "n2", "n3!"}, "[n1 n2] []"},
 		{"draining keeps its vote", []string{"n1", "n2", "n3"}, []string{"n1", "n2", "n3d", "n4"}, "[n1 n2 n3] [n4]"},
 		{"draining gets no vote", []string{"n1", "n2", "n3"}, []string{"n1", "n2", "n3-", "n4d"}, "[n1 n2 n3] [n4]"},
+		{"four voters are not better than three", []string{"n1", "n2", "n3", "n4", "n5"}, []string{"n1", "n2", "n3", "n4", "n5!"}, "[n1 n2 n3] [n4]"},
+		{"of five, two leave", []string{"n1", "n2", "n3", "n4", "n5"}, []string{"n1", "n2", "n3", "n4!", "n5!"}, "[n1 n2 n3] []"},
+		{"of five, one is gone for long", []string{"n1", "n2", "n3", "n4", "n5"}, []string{"n1", "n2", "n3", "n4", "n5-"}, "[n1 n2 n3] [n4]"},
+		{"of five, one is missed for a moment", []string{"n1", "n2", "n3", "n4", "n5"}, []string{"n1?", "n2", "n3", "n4", "n5"}, "[n1 n2 n3 n4 n5] []"},
+		{"one is gone, one missed: that one follows", []string{"n1", "n2", "n3", "n4", "n5"}, []string{"n1", "n2?", "n3", "n4", "n5-"}, "[n1 n3 n4] [n2]"},
+		{"of three, two leave: by command", []string{"n1", "n2", "n3"}, []string{"n1", "n2!", "n3!"}, "[n1] []"},
+		{"all leave: nothing changes", []string{"n1", "n2"}, []string{"n1!", "n2!"}, "[n1 n2] []"},
 		{"dead follower is dropped", []string{"n1", "n2", "n3"}, []string{"n1", "n2", "n3", "n4-"}, "[n1 n2 n3] []"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -22,6 +22,9 @@ type Settings struct {
 	Lag uint64
 	// Contact is how long ago a replica may have answered and count as caught up. Default 2 s.
 	Contact time.Duration
+	// Balance is how long a node must have led a group before it gives it to a node that leads fewer; see
+	// Balance. Default 10 s.
+	Balance time.Duration
 }
 
 // WithDefaults returns s with its zero fields set.
@@ -33,6 +36,7 @@ func (s Settings) WithDefaults() Settings {
 	s.MaxStable = cmp.Or(s.MaxStable, 10*time.Minute)
 	s.Lag = cmp.Or(s.Lag, 512)
 	s.Contact = cmp.Or(s.Contact, 2*time.Second)
+	s.Balance = cmp.Or(s.Balance, 10*time.Second)
 	return s
 }
 
@@ -63,8 +67,8 @@ func (d Desired) Equal(o Desired) bool {
 	return slices.Equal(d.Voters, o.Voters) && slices.Equal(d.Followers, o.Followers) && d.Floor == o.Floor
 }
 
-// has says whether a node is desired at all.
-func (d Desired) has(id string) bool {
+// Has says whether a node is desired at all.
+func (d Desired) Has(id string) bool {
 	return slices.Contains(d.Voters, id) || slices.Contains(d.Followers, id)
 }
 
@@ -88,15 +92,19 @@ type sorted struct {
 	lost    []string // voters that are gone for longer
 	spare   []string // others that may become voters, by id
 	healthy int
+	missed  []string // of keep, those that are missed for a moment
 }
 
-// Plan returns who is to be in the groups from now on.
+// Plan returns who is to be in the groups from now on. There is always a voter, even if all of them want to leave.
 func Plan(s Settings, before Desired, nodes []Node) Desired {
 	sort := s.sort(before, nodes)
 	out := Desired{Voters: s.choose(before, &sort), Floor: before.Floor}
+	if len(out.Voters) == 0 {
+		return before
+	}
 	for i := range nodes {
 		n := &nodes[i]
-		follows := n.Alive || before.has(n.ID) && n.For < s.ReapAfter
+		follows := n.Alive || before.Has(n.ID) && n.For < s.ReapAfter
 		if follows && !n.Leaving && !slices.Contains(out.Voters, n.ID) {
 			out.Followers = append(out.Followers, n.ID)
 		}
@@ -127,6 +135,9 @@ func (s Settings) sort(before Desired, nodes []Node) sorted {
 			out.lost = append(out.lost, id)
 		default:
 			out.keep = append(out.keep, id)
+			if !n.Alive {
+				out.missed = append(out.missed, id)
+			}
 		}
 	}
 	return out
@@ -137,14 +148,25 @@ func (s Settings) mayVote(n *Node) bool {
 	return n.Alive && !n.Leaving && !n.Draining && n.For >= s.stable(n)
 }
 
+// last is the place of the voter that is the first to lose its vote: one that is missed, else the last.
+func (n *sorted) last(voters []string) int {
+	for i, id := range slices.Backward(voters) {
+		if slices.Contains(n.missed, id) {
+			return i
+		}
+	}
+	return len(voters) - 1
+}
+
 // choose picks the voters: those to keep, then spares, then, rather than fall
 // below the floor, those that are lost.
 func (s Settings) choose(before Desired, nodes *sorted) []string {
 	floor := cmp.Or(before.Floor, s.MinVoters)
 	target := odd(min(s.MaxVoters, nodes.healthy))
+	most := odd(min(s.MaxVoters, nodes.healthy+len(nodes.missed))) // who is missed may be back in a moment
 	voters := slices.Clone(nodes.keep)
-	if before.Floor > 0 && len(voters) > max(target, before.Floor) {
-		voters = voters[:max(target, before.Floor)]
+	for len(voters) > max(most, floor) {
+		voters = slices.Delete(voters, nodes.last(voters), nodes.last(voters)+1)
 	}
 	for _, id := range nodes.spare {
 		if len(voters) >= target {

@@ -107,7 +107,7 @@ func promote(s Settings, v *View) Change {
 func (v *View) wantsOnlyPromotion() bool {
 	for i := range v.Members {
 		m := &v.Members[i]
-		if v.Replicas[m.Node] != m.Server && v.Replicas[m.Node] != "" || !v.Desired.has(m.Node) {
+		if v.Replicas[m.Node] != m.Server && v.Replicas[m.Node] != "" || !v.Desired.Has(m.Node) {
 			return false
 		}
 	}
@@ -183,7 +183,7 @@ func leave(_ Settings, v *View) Change {
 	for i := range v.Members {
 		m := &v.Members[i]
 		switch {
-		case v.Desired.has(m.Node) || len(v.Desired.Voters) == 0, m.Voter && !v.settled():
+		case v.Desired.Has(m.Node) || len(v.Desired.Voters) == 0, m.Voter && !v.settled():
 		case m.Node == v.Leader:
 			self = m
 		default:
