@@ -1,0 +1,71 @@
+package testenv
+
+import (
+	"net/http"
+	"os"
+	"testing"
+
+	"github.com/holdfast-mq/holdfast/cmd/node"
+)
+
+// Three become five, three and one, by command, under load. Who was removed says so and stops; with its old data
+// it is refused, with an empty directory it is a new member.
+func TestGrowShrinkAndReturn(t *testing.T) {
+	t.Parallel()
+	g := newGang(t, nil)
+	g.found("n3", "n1", "n2")
+	l := g.load(3, "n1", "n2", "n3")
+	for _, id := range []string{"n4", "n5"} {
+		cfg := g.config(id, 0)
+		g.must(g.add(&cfg).Start(bounded(t)))
+	}
+	g.members("n1 n2 n3 n4 n5", "n1", "n4", "n5")
+
+	var done node.Health
+	g.must(g.ask("n1", http.MethodPost, "/remove?node=n5", &done))
+	g.refused(g.nodes["n5"], "--data-dir", "which was removed from its cluster")
+	g.must(g.ask("n4", http.MethodPost, "/leave", &done))
+	left, err := g.nodes["n4"].Running()
+	g.must(err)
+	<-left.Left()
+	stop(t, g.nodes["n4"].Stop)
+	g.members("n1 n2 n3", "n1", "n2", "n3")
+
+	g.must(g.nodes["n5"].Start(bounded(t)))
+	g.refused(g.nodes["n5"], "--data-dir", "which was removed from its cluster")
+	g.members("n1 n2 n3", "n1", "n2", "n3")
+	if _, err := os.Stat(g.nodes["n5"].cfg.DataDir); err != nil {
+		t.Errorf("its data are gone: %v", err)
+	}
+	g.wipe("n5")
+	g.must(g.nodes["n5"].Start(bounded(t)))
+	g.members("n1 n2 n3 n5-", "n1", "n5")
+	stop(t, g.nodes["n5"].Stop)
+
+	for _, id := range []string{"n5", "n3", "n2"} {
+		g.must(g.ask("n1", http.MethodPost, "/remove?node="+id, &done))
+	}
+	g.members("n1", "n1")
+	if err := g.ask("n1", http.MethodPost, "/remove?node=n1", &done); err == nil {
+		t.Error("the last one may leave")
+	}
+	l.end(t)
+}
+
+// A voter that is gone for its time is replaced by the one that followed; when it comes back with its old data
+// it follows, and has what it missed.
+func TestDeadNodeIsReplacedAndComesBack(t *testing.T) {
+	t.Parallel()
+	g := newGang(t, nil)
+	g.found("n1", "n2", "n3")
+	l := g.load(3, "n1", "n2")
+	cfg := g.config("n4", 0)
+	g.must(g.add(&cfg).Start(bounded(t)))
+	g.members("n1 n2 n3 n4-", "n1", "n4")
+	stop(t, g.nodes["n3"].Kill)
+	g.members("n1 n2 n4", "n1", "n2", "n4")
+	g.must(g.nodes["n3"].Start(bounded(t)))
+	g.members("n1 n2 n3- n4", "n1", "n2", "n3", "n4")
+	g.ready("n1", "n2", "n3", "n4")
+	l.end(t)
+}

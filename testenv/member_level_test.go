@@ -1,0 +1,81 @@
+package testenv
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/holdfast-mq/holdfast/cmd/node"
+)
+
+// Six groups on three nodes: each leads two, again so when one of them was away.
+func TestLeadersAreSpread(t *testing.T) {
+	t.Parallel()
+	g := newGang(t, func(cfg *node.Config) { cfg.Groups, cfg.SegmentSize = 6, 1<<20 })
+	g.found("n1", "n2", "n3")
+	spread := func() {
+		t.Helper()
+		g.until("two groups each", func() string {
+			groups, err := g.groups("n1")
+			if err != nil {
+				return err.Error()
+			}
+			count := map[string]int{}
+			for i := range groups[1:] {
+				count[groups[1+i].Leader]++
+			}
+			if count["n1"] == 2 && count["n2"] == 2 && count["n3"] == 2 {
+				return ""
+			}
+			return fmt.Sprint(count)
+		})
+	}
+	spread()
+	stop(t, g.nodes["n2"].Stop)
+	g.must(g.nodes["n2"].Start(bounded(t)))
+	spread()
+}
+
+// A rolling upgrade under load: the cluster's level rises when the last member can do it; from then on a node
+// that cannot is refused, a member as well as one that wants to join.
+func TestRollingUpgrade(t *testing.T) {
+	t.Parallel()
+	g := newGang(t, nil)
+	g.found("n1", "n2", "n3")
+	l := g.load(3, "n1", "n2", "n3")
+	level := func(id string) int {
+		running, err := g.nodes[id].Running()
+		g.must(err)
+		return running.FeatureLevel()
+	}
+	for _, id := range []string{"n1", "n2", "n3"} {
+		if got := level(id); got != 1 {
+			t.Fatalf("level %d before %s can do 2", got, id)
+		}
+		stop(t, g.nodes[id].Stop)
+		cfg := g.nodes[id].cfg
+		cfg.Feature = 2
+		g.must(g.add(&cfg).Start(bounded(t)))
+		g.ready("n1", "n2", "n3")
+	}
+	for id := range g.nodes {
+		g.until("the level rises", func() string {
+			if got := level(id); got != 2 {
+				return fmt.Sprintf("%s: %d", id, got)
+			}
+			return ""
+		})
+	}
+	old := g.config("n4", 0)
+	g.must(g.add(&old).Start(bounded(t)))
+	g.refused(g.nodes["n4"], "--data-dir", "its cluster is at feature level 2, and version "+node.Version+" can do 1 at most")
+	stop(t, g.nodes["n3"].Stop)
+	cfg := g.nodes["n3"].cfg
+	cfg.Feature = 0
+	if err := g.add(&cfg).Start(bounded(t)); err != nil { // at once, if its state says so, else when it has read the log
+		isSetting(t, err, "--data-dir", "feature level 2")
+	} else {
+		g.refused(g.nodes["n3"], "--data-dir", "feature level 2")
+	}
+	g.members("n1 n2 n3", "n1", "n2")
+	l.end(t)
+}
