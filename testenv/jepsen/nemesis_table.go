@@ -25,6 +25,12 @@ type nemesis struct {
 
 // nemeses are all faults by name.
 func nemeses() map[string]nemesis {
+	all := membershipFaults()
+	maps.Copy(all, coreFaults())
+	return all
+}
+
+func coreFaults() map[string]nemesis {
 	return map[string]nemesis{
 		"kill":      {what: "SIGKILL of one node, up to three times", common: true, run: killOne},
 		"kill-all":  {what: "SIGKILL of all nodes at once", common: true, run: killAll},

@@ -1,0 +1,255 @@
+package jepsen
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/holdfast-mq/holdfast/cmd/node"
+	"github.com/holdfast-mq/holdfast/discovery"
+	"github.com/holdfast-mq/holdfast/replication"
+	"github.com/holdfast-mq/holdfast/testenv/process"
+)
+
+// membershipFaults change who is in the cluster; all of them are Holdfast's alone, for the others have no such
+// commands, or move no votes.
+func membershipFaults() map[string]nemesis {
+	return map[string]nemesis{
+		"grow": {
+			what: "three nodes become five and three again, by command, a leader killed in between",
+			run:  onHoldfast(grow),
+		},
+		"move": {
+			what: "one node, or all at once, back with their files on other addresses",
+			run:  onHoldfast(move),
+		},
+		"return": {
+			what: "a node removed by command comes back with its old files: it is refused",
+			run:  onHoldfast(returned),
+		},
+		"twins": {
+			what: "a second node with the id of a live one, empty or with a copy of its files: it is refused",
+			run:  onHoldfast(twins),
+		},
+	}
+}
+
+type fault func(ctx context.Context, w *world, s Step) error
+
+func onHoldfast(f fault) fault {
+	return func(ctx context.Context, w *world, s Step) error {
+		if w.c.Kind != Holdfast {
+			w.say("only Holdfast has this")
+			return nil
+		}
+		return f(ctx, w, s)
+	}
+}
+
+// extra prepares a node beside those of the cluster, with a disk of no kind.
+func (c *Cluster) extra(ctx context.Context, slot, id string) (*Node, error) {
+	n := &Node{Slot: slot, ID: id, dir: filepath.Join(c.dir, slot)}
+	for _, p := range []*string{&n.Client, &n.Admin} {
+		var err error
+		if *p, err = c.ports.Address(); err != nil {
+			return nil, err
+		}
+	}
+	return n, c.newPorts(ctx, n)
+}
+
+// voting waits until every group has so many voters, and nobody else, as one of the nodes sees it.
+func (w *world) voting(ctx context.Context, voters int) error {
+	wait, cancel := context.WithTimeout(ctx, recoverTimeout)
+	defer cancel()
+	return process.Until(wait, func() error {
+		err := errors.New("no node runs")
+		for _, n := range w.c.Nodes {
+			if !n.Running() {
+				continue
+			}
+			if err = n.voting(wait, voters); err == nil {
+				return nil
+			}
+		}
+		return err
+	})
+}
+
+func (n *Node) voting(ctx context.Context, voters int) error {
+	b, err := n.request(ctx, http.MethodGet, "/raft")
+	if err != nil {
+		return err
+	}
+	var groups []replication.Status
+	if err := json.Unmarshal(b, &groups); err != nil {
+		return err
+	}
+	for i := range groups {
+		members := groups[i].Members
+		for _, m := range members {
+			if !m.Voter || len(members) != voters {
+				return fmt.Errorf("group %d has %v, want %d voters and nobody else", groups[i].Group, members, voters)
+			}
+		}
+	}
+	return nil
+}
+
+// grow is S7 with more nodes.
+func grow(ctx context.Context, w *world, s Step) (err error) {
+	var more []*Node
+	defer func() {
+		for _, n := range more {
+			err = errors.Join(err, w.c.Kill(n), w.c.wipe(n))
+		}
+	}()
+	for _, slot := range []string{"n4", "n5"} {
+		n, err := w.c.extra(ctx, slot, fmt.Sprintf("%s-at-%d", slot, w.h.now()/time.Second))
+		if err != nil {
+			return err
+		}
+		more = append(more, n)
+		w.say("%s joins", n.ID)
+		if err := w.c.Start(n); err != nil {
+			return err
+		}
+	}
+	if err := w.voting(ctx, nodes+len(more)); err != nil {
+		return err
+	}
+	n := w.leader(ctx, s)
+	w.say("five vote; killing %s", n.ID)
+	err = errors.Join(w.c.Kill(n), hold(ctx, s.Hold), w.c.Start(n), w.ready(ctx))
+	if err != nil {
+		return err
+	}
+	for _, n := range more {
+		w.say("%s is removed", n.ID)
+		if err := w.removed(ctx, n.ID); err != nil {
+			return err
+		}
+	}
+	if err := w.voting(ctx, nodes); err != nil {
+		return err
+	}
+	for _, n := range more {
+		if err := w.refused(ctx, n, "was removed from its cluster"); err != nil {
+			return err
+		}
+	}
+	return w.ready(ctx)
+}
+
+// refused waits until a process has ended by itself and said why.
+func (w *world) refused(ctx context.Context, n *Node, text string) error {
+	wait, cancel := context.WithTimeout(ctx, recoverTimeout)
+	defer cancel()
+	err := process.Until(wait, func() error {
+		if n.Running() {
+			return fmt.Errorf("%s goes on", n.ID)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if said := w.c.tail(n); !strings.Contains(said, text) {
+		return fmt.Errorf("%s ended without a word of %q: %s", n.ID, text, said)
+	}
+	w.say("%s in %s was refused", n.ID, n.Slot)
+	return nil
+}
+
+// move gives nodes other addresses for other nodes.
+func move(ctx context.Context, w *world, s Step) error {
+	hit := w.c.Nodes
+	if s.Choice%2 == 0 {
+		hit = []*Node{w.victim(ctx, s)}
+	}
+	w.say("%d nodes move", len(hit))
+	var errs []error
+	for _, n := range hit {
+		errs = append(errs, w.c.Kill(n))
+	}
+	for _, n := range hit {
+		errs = append(errs, w.c.newPorts(ctx, n))
+	}
+	for _, n := range hit {
+		errs = append(errs, w.c.Start(n))
+	}
+	return errors.Join(append(errs, w.ready(ctx), hold(ctx, s.Hold))...)
+}
+
+// returned takes a node out that does not run, and lets it come back.
+func returned(ctx context.Context, w *world, s Step) error {
+	n := w.victim(ctx, s)
+	w.say("%s is killed and removed", n.ID)
+	if err := errors.Join(w.c.Kill(n), w.removed(ctx, n.ID), w.voting(ctx, nodes-1), w.c.Start(n)); err != nil {
+		return err
+	}
+	if err := w.refused(ctx, n, "was removed from its cluster"); err != nil {
+		return err
+	}
+	w.say("%s comes back without its files", n.ID)
+	return errors.Join(w.c.wipe(n), w.c.Start(n), w.voting(ctx, nodes), w.ready(ctx))
+}
+
+// heard waits until gossip hears a node at all the others: for half a minute after it moved it hears neither the
+// old address nor the new one, and cannot tell two nodes of one id apart.
+func (w *world) heard(ctx context.Context, n *Node) error {
+	wait, cancel := context.WithTimeout(ctx, recoverTimeout)
+	defer cancel()
+	return process.Until(wait, func() error {
+		for _, o := range w.c.Nodes {
+			b, err := o.request(wait, http.MethodGet, "/members")
+			if err != nil {
+				return err
+			}
+			var members []node.MemberStatus
+			if err := json.Unmarshal(b, &members); err != nil {
+				return err
+			}
+			for i := range members {
+				if members[i].ID == n.ID && members[i].Gossip != discovery.Alive.String() {
+					return fmt.Errorf("%s says that %s is %s", o.ID, n.ID, members[i].Gossip)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// twins starts a second node of an id.
+func twins(ctx context.Context, w *world, s Step) error {
+	n := w.victim(ctx, s)
+	twin, err := w.c.extra(ctx, "twin", n.ID)
+	if err != nil {
+		return err
+	}
+	if err := w.c.wipe(twin); err != nil {
+		return err
+	}
+	if s.Choice/2%2 == 0 {
+		w.say("a copy of %s", n.ID)
+		err := errors.Join(w.c.Kill(n), os.CopyFS(twin.data(), os.DirFS(n.data())), w.c.Start(n), w.ready(ctx))
+		if err != nil {
+			return err
+		}
+	}
+	if err := w.heard(ctx, n); err != nil {
+		return err
+	}
+	w.say("a second %s", n.ID)
+	err = errors.Join(w.c.Start(twin), w.refused(ctx, twin, "is in use by another live node"))
+	if !n.Running() {
+		err = errors.Join(err, fmt.Errorf("%s ended, too", n.ID))
+	}
+	return errors.Join(err, w.c.Kill(twin), hold(ctx, s.Hold), w.ready(ctx))
+}
