@@ -92,6 +92,9 @@ planted: ## builds with a planted fault must be caught
 	go test -count=1 -tags planted_noflush -run '^TestPlanted' ./storage
 	go test -count=1 -tags planted_nofence -run '^TestPlanted' ./replication
 	go test -count=1 -tags planted_belowmark -run '^TestPlanted' ./replication
+	go test -count=1 -tags planted_earlycut -run '^TestPlanted' ./replication
+	go test -count=1 -tags planted_earlyack -run '^TestPlanted' ./replication ./ingress/plan
+	go test -count=1 -tags planted_nolease -run '^TestPlanted' ./replication
 	go test -count=1 -tags planted_nosync -timeout 5m -run '^TestPlanted' ./testenv/chaos
 
 chaos: ## real processes under every kind of fault, histories judged (SEED= MINUTES= ARGS="--nemesis kill,part")
