@@ -20,6 +20,9 @@ func TestGrowShrinkAndReturn(t *testing.T) {
 		g.must(g.add(&cfg).Start(bounded(t)))
 	}
 	g.members("n1 n2 n3 n4 n5", "n1", "n4", "n5")
+	for _, id := range []string{"n1", "n2", "n5"} { // at most one of them leads a group
+		g.acceptsClock(id)
+	}
 
 	var done node.Health
 	g.must(g.ask("n1", http.MethodPost, "/remove?node=n5", &done))
@@ -68,4 +71,19 @@ func TestDeadNodeIsReplacedAndComesBack(t *testing.T) {
 	g.members("n1 n2 n3- n4", "n1", "n2", "n3", "n4")
 	g.ready("n1", "n2", "n3", "n4")
 	l.end(t)
+}
+
+// acceptsClock: any node takes an operator's word on the wall clocks, and tells the leaders of all groups.
+func (g *gang) acceptsClock(id string) {
+	g.t.Helper()
+	g.until("accept-clock by "+id, func() string {
+		var groups []node.AcceptedClock
+		if err := g.ask(id, http.MethodPost, "/accept-clock", &groups); err != nil {
+			return err.Error() // no leader at the moment
+		}
+		if len(groups) != 2 || groups[0].Group != 0 || groups[1].Group != 1 {
+			g.t.Fatalf("accept-clock by %s: %+v", id, groups)
+		}
+		return ""
+	})
 }

@@ -37,12 +37,13 @@ type demoCmd struct {
 }
 
 type clusterCmd struct {
-	Status   statusCmd   `cmd:"" help:"Show how the groups stand, as one node sees them."`
-	Members  membersCmd  `cmd:"" help:"Show the nodes and what they are in the groups."`
-	Transfer transferCmd `cmd:"" help:"Hand the leadership of a group to another node."`
-	Remove   removeCmd   `cmd:"" help:"Take a node out of the cluster for good."`
-	Recover  recoverCmd  `cmd:"" help:"Go on with one stopped node after the majority was lost for good, giving up the others."`
-	Local    localCmd    `cmd:"" help:"Run three nodes on this machine that find each other by gossip, until Ctrl-C."`
+	Status      statusCmd      `cmd:"" help:"Show how the groups stand, as one node sees them."`
+	Members     membersCmd     `cmd:"" help:"Show the nodes and what they are in the groups."`
+	Transfer    transferCmd    `cmd:"" help:"Hand the leadership of a group to another node."`
+	AcceptClock acceptClockCmd `cmd:"" help:"Say that the wall clocks are right: clocks that are behind are corrected at once, and a wait before messages are deleted by age ends."`
+	Remove      removeCmd      `cmd:"" help:"Take a node out of the cluster for good."`
+	Recover     recoverCmd     `cmd:"" help:"Go on with one stopped node after the majority was lost for good, giving up the others."`
+	Local       localCmd       `cmd:"" help:"Run three nodes on this machine that find each other by gossip, until Ctrl-C."`
 }
 
 // operatorFlags say which node is asked.
@@ -65,6 +66,10 @@ type transferCmd struct {
 	Ask   operatorFlags `embed:""`
 	Group uint32        `required:"" help:"Group to hand over; 0 is the metadata group."`
 	To    string        `placeholder:"NODE" help:"Node to hand it to (default: the best one)."`
+}
+
+type acceptClockCmd struct {
+	Ask operatorFlags `embed:""`
 }
 
 type removeCmd struct {

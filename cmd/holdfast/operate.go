@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/holdfast-mq/holdfast/cmd/node"
 	"github.com/holdfast-mq/holdfast/replication"
@@ -191,6 +192,24 @@ func (c *transferCmd) Run(env *environment) error {
 		return err
 	}
 	env.say("Group %d was handed over.", c.Group)
+	return nil
+}
+
+// Run tells all groups that the wall clocks are right.
+func (c *acceptClockCmd) Run(env *environment) error {
+	var groups []node.AcceptedClock
+	if err := c.Ask.call(env.ctx, http.MethodPost, c.Ask.Admin, "/accept-clock", &groups); err != nil {
+		return err
+	}
+	if printed, err := c.Ask.print(env, groups); printed {
+		return err
+	}
+	for _, g := range groups {
+		if g.CorrectedNS > 0 {
+			env.say("The clock of group %d was corrected forward by %v.", g.Group, time.Duration(g.CorrectedNS))
+		}
+	}
+	env.say("All %d groups accept the wall clocks.", len(groups))
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -110,6 +111,21 @@ func TestTransferFollowsTheLeader(t *testing.T) {
 	want := []string{"POST /transfer?group=1&to=n+3 Bearer sesame"}
 	if !cmp.Equal(*asked, want) || !cmp.Equal(*askedLeader, want) {
 		t.Errorf("asked %q, then %q", *asked, *askedLeader)
+	}
+}
+
+func TestAcceptClock(t *testing.T) {
+	t.Parallel()
+	addr, asked := fakeAdmin(t, map[string]any{"/accept-clock": []node.AcceptedClock{
+		{Group: 0}, {Group: 1, CorrectedNS: int64(90 * time.Minute)},
+	}})
+	code, out, errs := try(t, "cluster", "accept-clock", "--admin", addr)
+	want := "The clock of group 1 was corrected forward by 1h30m0s.\nAll 2 groups accept the wall clocks.\n"
+	if code != exitOK || out != want {
+		t.Errorf("code %d, %q %q", code, out, errs)
+	}
+	if !cmp.Equal(*asked, []string{"POST /accept-clock "}) {
+		t.Errorf("asked %q", *asked)
 	}
 }
 

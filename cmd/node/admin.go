@@ -125,6 +125,7 @@ func (n *Node) adminHandler(a *admin, token string) http.Handler {
 	mux.HandleFunc("GET /hash", n.onHash)
 	mux.HandleFunc("POST /transfer", n.onTransfer)
 	mux.HandleFunc("POST /remove", n.onRemove)
+	mux.HandleFunc("POST /accept-clock", n.onAccept)
 	mux.HandleFunc("POST /leave", func(w http.ResponseWriter, r *http.Request) { n.onLeave(w, r, a) })
 	// A page in a browser on this machine must not be able to remove nodes.
 	return authorized(token, http.NewCrossOriginProtection().Handler(mux))
@@ -172,6 +173,8 @@ type Health struct {
 	Status string `json:"status,omitempty"`
 	// Reasons say why not.
 	Reasons []string `json:"reasons,omitempty"`
+	// Notes are what somebody should know although nothing is broken.
+	Notes []string `json:"notes,omitempty"`
 }
 
 func answerHealth(w http.ResponseWriter, h Health) {
@@ -192,7 +195,7 @@ func (n *Node) raftStatus() []replication.Status {
 
 // Health says what is broken here, as opposed to what is not there yet.
 func (n *Node) Health() Health {
-	h := Health{Status: "ok"}
+	h := Health{Status: "ok", Notes: n.clockNotes()}
 	degraded := func(reason string) {
 		h.Status, h.Reasons = "degraded", append(h.Reasons, reason)
 	}
@@ -259,6 +262,17 @@ func (n *Node) onRemove(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), operateTimeout)
 	defer cancel()
 	n.done(w, n.removeNode(ctx, id))
+}
+
+func (n *Node) onAccept(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), operateTimeout)
+	defer cancel()
+	accepted, err := n.acceptClock(ctx)
+	if err != nil {
+		n.done(w, err)
+		return
+	}
+	answer(w, http.StatusOK, accepted)
 }
 
 func (n *Node) onLeave(w http.ResponseWriter, r *http.Request, a *admin) {

@@ -2,9 +2,12 @@ package node
 
 import (
 	"context"
+	"encoding/json"
+	"net/http"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -57,5 +60,42 @@ func TestAgesWaitForTheClock(t *testing.T) {
 			return
 		}
 		<-time.After(age / 10)
+	}
+}
+
+// TestAcceptClock: an operator hears of a wait before messages are deleted by age, and ends it.
+func TestAcceptClock(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, nil)
+	health := func() (h Health) {
+		t.Helper()
+		status, body := ask(t, n, http.MethodGet, "/healthz")
+		if err := json.Unmarshal([]byte(body), &h); err != nil || status != http.StatusOK || !h.OK {
+			t.Fatalf("/healthz: %d %s", status, body)
+		}
+		return h
+	}
+	if h := health(); len(h.Notes) > 0 {
+		t.Fatalf("notes of a new node: %q", h.Notes)
+	}
+	now, _ := n.clock(1).Now()
+	n.clock(1).Observe(now-int64(2*time.Hour), time.Hour) // what a restored clock that is behind looks like
+	want := []string{
+		"group 1: its clock is 2h0m0s behind the wall clocks; it is corrected in 10m0s, or by cluster accept-clock",
+		"group 1: nothing is deleted by age for 1h0m0s, or until cluster accept-clock says that the wall clocks are right",
+	}
+	if diff := cmp.Diff(want, health().Notes); diff != "" {
+		t.Errorf("notes (-want +got):\n%s", diff)
+	}
+	status, body := ask(t, n, http.MethodPost, "/accept-clock")
+	var accepted []AcceptedClock
+	if err := json.Unmarshal([]byte(body), &accepted); err != nil || status != http.StatusOK || len(accepted) != 2 {
+		t.Fatalf("/accept-clock: %d %s", status, body)
+	}
+	if by := time.Duration(accepted[1].CorrectedNS); accepted[1].Group != 1 || by.Round(time.Minute) != 2*time.Hour {
+		t.Errorf("group %d corrected by %v, want group 1 by 2h", accepted[1].Group, by)
+	}
+	if h := health(); len(h.Notes) > 0 || !n.agesTrusted(1) {
+		t.Errorf("afterwards: notes %q, trusted %t", h.Notes, n.agesTrusted(1))
 	}
 }

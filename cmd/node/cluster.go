@@ -35,6 +35,8 @@ const (
 	callBegun
 	// callMoved tells a node the Raft address of the caller, who hears no leader; see onMoved.
 	callMoved
+	// callAcceptClock tells a group's leader that the wall clocks are right; see onAcceptClock.
+	callAcceptClock
 )
 
 // membershipTick is how often decisions are taken and steps are made.

@@ -27,6 +27,7 @@ func (n *Node) join(ctx context.Context) error {
 	n.host.Transport().Handle(callMember, n.isMember)
 	n.host.Transport().Handle(callBegun, n.onBegun)
 	n.host.Transport().Handle(callMoved, n.onMoved)
+	n.host.Transport().Handle(callAcceptClock, n.onAcceptClock)
 	n.host.Transport().Handle(callCluster, func(context.Context, string, uint32, []byte) ([]byte, error) {
 		return []byte(n.host.ClusterID()), nil
 	})

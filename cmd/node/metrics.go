@@ -42,6 +42,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		collectGroup(e, g)
 		collectLog(e, g)
 		collectStore(e, g)
+		collectClock(e, g)
 	}
 	collectDisk(e, c.n.disk.Status())
 	c.collectIngress(e)
@@ -169,6 +170,8 @@ func (c collector) collectTransport(e emitter) {
 	received.count("transport_bytes_total", "Bytes between nodes.", &k.BytesReceived)
 	sent.count("transport_snapshots_total", "Snapshots between nodes.", &k.SnapshotsSent)
 	received.count("transport_snapshots_total", "Snapshots between nodes.", &k.SnapshotsReceived)
+	e.count("transport_snapshots_resumed_total", "Transfers of snapshots that went on where they were cut.",
+		&k.SnapshotsResumed)
 	e.count("transport_dial_errors_total", "Connections to nodes that failed.", &k.DialErrors)
 	e.count("transport_handshakes_refused_total", "Connections refused by this node.", &k.HandshakeRefused)
 	e.count("transport_protocol_errors_total", "Connections closed for malformed frames.", &k.ProtocolErrors)
