@@ -92,6 +92,13 @@ func (w *world) during(name string, f func() error) error {
 	return err
 }
 
+// well waits for the cluster for a while, and says whether it is ready.
+func (w *world) well(ctx context.Context) bool {
+	wait, cancel := context.WithTimeout(ctx, recoverTimeout)
+	defer cancel()
+	return w.c.WaitReady(wait) == nil
+}
+
 // ready waits for the cluster for a while. It says so if that takes too long, which is
 // not the nemesis' to judge.
 func (w *world) ready(ctx context.Context) error {

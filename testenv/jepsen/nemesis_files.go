@@ -90,9 +90,29 @@ func timeTravel(ctx context.Context, w *world, s Step) error {
 	old := filepath.Join(n.dir, "old")
 	w.say("%s will be what it was %v ago", n.ID, s.Hold)
 	return errors.Join(
-		w.c.Kill(n), os.RemoveAll(old), os.CopyFS(old, os.DirFS(n.data())), w.c.Start(n), hold(ctx, s.Hold),
-		w.c.Kill(n), os.RemoveAll(n.data()), os.Rename(old, n.data()), w.c.Start(n), hold(ctx, s.Hold), w.ready(ctx),
+		w.c.Kill(n), os.RemoveAll(old), copyTree(old, n.data()), w.c.Start(n), hold(ctx, s.Hold),
+		w.c.Kill(n), os.RemoveAll(n.data()), os.Rename(old, n.data()), syncFile(n.dir),
+		w.c.Start(n), hold(ctx, s.Hold), w.ready(ctx),
 	)
+}
+
+// copyTree copies a directory durably: a power cut later in the run must not empty files that the node never wrote.
+func copyTree(to, from string) error {
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		return err
+	}
+	return filepath.WalkDir(to, func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, syncFile(path))
+	})
+}
+
+// syncFile syncs a file or a directory.
+func syncFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // diskFull is S9.

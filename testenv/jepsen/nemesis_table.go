@@ -18,6 +18,9 @@ type nemesis struct {
 	slow bool
 	// wall: wall clocks must be ones that can be moved.
 	wall bool
+	// takes: files of one node are lost. While another node is not well that would be
+	// a majority's loss, which nothing is promised for: the step is left out then.
+	takes bool
 	// missing says why it cannot run; empty: it can.
 	missing string
 	run     func(ctx context.Context, w *world, s Step) error
@@ -47,12 +50,12 @@ func coreFaults() map[string]nemesis {
 		"packet":     {what: "delays of 100 ± 50 ms on all links, or those of one node", common: true, run: delays},
 		"rolling":    {what: "every node restarted by SIGTERM, one after another", common: true, run: rolling},
 		"mix":        {what: "one node cut off, another killed, the rest slow", common: true, run: mixed},
-		"member":     {what: "a node is replaced by one of another name, or comes back under its own without its files", common: true, run: member},
+		"member":     {what: "a node is replaced by one of another name, or comes back under its own without its files", common: true, takes: true, run: member},
 
-		"bitflip":    {what: "about two bits flipped in a file of one killed node", common: true, run: bitflip},
-		"truncate":   {what: "the end of a file of one killed node cut off", common: true, run: truncate},
-		"snapshot":   {what: "snapshot or pointer file of one killed node damaged or removed", common: true, run: snapshot},
-		"timetravel": {what: "files of one node put back to what they were a while ago", common: true, run: timeTravel},
+		"bitflip":    {what: "about two bits flipped in a file of one killed node", common: true, takes: true, run: bitflip},
+		"truncate":   {what: "the end of a file of one killed node cut off", common: true, takes: true, run: truncate},
+		"snapshot":   {what: "snapshot or pointer file of one killed node damaged or removed", common: true, takes: true, run: snapshot},
+		"timetravel": {what: "files of one node put back to what they were a while ago", common: true, takes: true, run: timeTravel},
 		"disk-full":  {what: "the disk of the leader, or of all, filled up and freed", common: true, disk: true, run: diskFull},
 		"slow-fsync": {
 			what:   "every fsync of the leader takes seconds, longer than the fault lasts perhaps",

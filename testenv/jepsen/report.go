@@ -36,6 +36,9 @@ func (r *Report) Text() string {
 	for _, name := range slices.Sorted(maps.Keys(r.NotRun)) {
 		fmt.Fprintf(&b, "NOT RUN: %s: %s\n", name, r.NotRun[name])
 	}
+	if r.LeftOut > 0 {
+		fmt.Fprintf(&b, "LEFT OUT: %d steps that would have lost files of one node while another was not well\n", r.LeftOut)
+	}
 	if v.Misread.Count > 0 {
 		fmt.Fprintf(&b, "note: %s\n", strings.Join(v.Misread.Examples, "; "))
 	}

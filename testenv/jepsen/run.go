@@ -80,6 +80,8 @@ type Report struct {
 	Steps  []StepReport      `json:"steps"`
 	NotRun map[string]string `json:"not_run,omitempty"`
 	Failed []string          `json:"failed,omitempty"` // steps that could not be carried out
+	// LeftOut counts steps that would have lost files of one node while another was not well.
+	LeftOut int `json:"left_out,omitempty"`
 	// Broken are promises that a step saw broken.
 	Broken []string `json:"broken,omitempty"`
 	// Seconds is how long load and faults lasted; Rate the acked publishes per second.
@@ -215,6 +217,11 @@ func (r *Report) faults(ctx context.Context, w *world, cfg Config, plan []Step) 
 		}
 		sent, acked := w.h.counts()
 		w.say("step %d: %s (%d sent, %d acked)", i+1, s, sent, acked)
+		if all[s.Name].takes && !w.well(ctx) {
+			w.say("step %d left out: not every node is well, and this one would lose files", i+1)
+			r.LeftOut++
+			continue
+		}
 		begin := w.h.now()
 		if err := all[s.Name].run(ctx, w, s); err != nil {
 			if ctx.Err() != nil {
