@@ -174,7 +174,9 @@ func leafHelloOn(t *testing.T, conn net.Conn, user, password string) string {
 			if err := json.Unmarshal([]byte(arg), &info); err != nil {
 				t.Fatal(err)
 			}
-			account = info.RemoteAccount
+			if info.RemoteAccount != "" { // later ones, of changed routes, do not name it
+				account = info.RemoteAccount
+			}
 		case "PONG":
 			return account
 		case "-ERR":
