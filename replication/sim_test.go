@@ -155,7 +155,7 @@ func (s *sim) settle() {
 		n.up()
 	}
 	s.undamaged()
-	s.put("settled")
+	s.putAtLeastOnce("settled") // a transfer of the plan may still be on its way
 	s.eventually("all replicas to be sound", func() bool {
 		s.touch()
 		s.undamaged()

@@ -323,6 +323,15 @@ func (w *world) put(value string) uint64 {
 	}
 }
 
+// putAtLeastOnce stores value, again if the outcome of a try is unknown.
+func (w *world) putAtLeastOnce(value string) {
+	w.t.Helper()
+	w.eventually("a value to be stored", func() bool {
+		r := &request{value: value, answer: make(chan answer, 1)}
+		return w.leader().planner().submit(r) && (<-r.answer).err == nil
+	})
+}
+
 func bubble(t *testing.T, nodes int, f func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
