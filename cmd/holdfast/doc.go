@@ -8,7 +8,8 @@
 //	cluster status   how the groups stand, as one node sees them
 //	cluster members  the nodes and what they are in the groups
 //	cluster transfer hand a group to another node
-//	cluster accept-clock  say that the wall clocks are right
+//	cluster accept-clock
+//	                 say that the wall clocks are right
 //	cluster remove   take a node out
 //	cluster recover  go on with one stopped node after the majority was lost for good
 //	leave            take the asked node out, and stop it

@@ -118,7 +118,9 @@ func (n *Node) clockNotes() []string {
 // collectClock sends how a group's clock stands.
 func collectClock(e emitter, g *replication.Group) {
 	h := g.Clock().Health()
-	e.gauge("clock_behind_seconds", "By how much the median of the wall clocks is ahead of the group's clock.",
-		time.Duration(h.Median-h.Now).Seconds())
+	if h.Running {
+		e.gauge("clock_behind_seconds", "By how much the median of the wall clocks is ahead of the group's clock.",
+			time.Duration(h.Median-h.Now).Seconds())
+	}
 	e.gauge("clock_age_wait_seconds", "For how much longer nothing is deleted by age.", h.AgeWait.Seconds())
 }

@@ -20,14 +20,19 @@
 // # Admin listener
 //
 //	GET  /healthz                 200 if nothing here is broken, else 503 and the reasons; status says
-//	                              whether the node goes on ("degraded": a group is damaged here) or not
+//	                              whether the node goes on ("degraded": a group is damaged here) or not;
+//	                              notes say what breaks nothing (clocks that are off or not believed yet)
 //	GET  /readyz                  200 if this node serves, else 503 and the reasons
 //	GET  /raft                    replication.Status of every group, the metadata group first
 //	GET  /members                 the nodes that registry, gossip and groups know: MemberStatus
 //	GET  /metrics                 Prometheus; every number is read when it is asked for
 //	POST /transfer?group=N&to=ID  hands a group over, to the best node without to; 421 if another node leads it
+//	POST /accept-clock            tells the leaders of all groups that the wall clocks are right: []AcceptedClock
 //	POST /remove?node=ID          the node is to leave; returns when that is decided
 //	POST /leave                   this node leaves; returns when it is out, and Left tells the process to stop
+//
+// A node that is one too many ends by itself, with a ConfigError at Node.Failed: the second of two live ones with
+// one id, one that was removed, one that cannot do the cluster's feature level.
 //
 // Answers are JSON, refusals a Problem. Off loopback every request needs the
 // bearer token of AdminTokenFile; with such a file, on loopback too. A request that

@@ -49,6 +49,11 @@
 // The end of a listed segment is where its batches end; for the last one it is a lower bound: what was
 // durable when the list was written.
 //
+// # Salvage
+//
+// Salvage reads what a damaged log still holds and changes nothing: in each segment up to
+// the first damage, then on from the next segment. What lies behind damage is marked.
+//
 // # Batches and records
 //
 // The batches of a segment follow each other from offset 64 on, each at a multiple of 8. A batch is what

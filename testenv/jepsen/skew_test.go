@@ -23,8 +23,12 @@ import (
 )
 
 func main() {
-	for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(20 * time.Millisecond) {
+	begin := time.Now()
+	for range time.Tick(20 * time.Millisecond) {
 		now := time.Now()
+		if now.Sub(begin) > time.Minute {
+			return
+		}
 		os.Stdout.WriteString(strconv.FormatInt(now.Unix(), 10) + " " +
 			strconv.FormatInt(now.Sub(begin).Milliseconds(), 10) + "\n")
 	}
