@@ -3,6 +3,7 @@ package node
 import (
 	"go.uber.org/zap"
 
+	"github.com/holdfast-mq/holdfast/replication"
 	"github.com/holdfast-mq/holdfast/replication/membership"
 	"github.com/holdfast-mq/holdfast/storage"
 )
@@ -66,6 +67,9 @@ type Config struct {
 	// SegmentSize is the size of the files of the event groups' logs, in bytes; 0: seglog.DefaultSegmentSize. It
 	// bounds a message, and it is written in full at the first start: tests that start many nodes make it small.
 	SegmentSize int64 `kong:"-"`
+	// Retention says how much log the event groups keep behind snapshots; zero: replication.DefaultRetention. For
+	// tests in which a node that was away must need a snapshot.
+	Retention replication.Retention `kong:"-"`
 
 	// Membership are the rules of who votes, replication/membership; MaxVoters above is the one of them that
 	// has a flag. Zero fields mean their defaults. For tests, which cannot wait for a minute.

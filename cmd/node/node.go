@@ -94,6 +94,7 @@ func (n *Node) startGroups(context.Context) error {
 		NodeID: n.cfg.NodeID, Dir: n.cfg.DataDir, FS: n.disk.FS(), Groups: n.cfg.Groups, Timeouts: n.cfg.timeouts(),
 		Transport: transport.Config{Listen: n.cfg.RaftListen, Resolve: n.resolve},
 		Log:       seglog.Config{SegmentSize: n.cfg.SegmentSize, SealAfter: seglog.DefaultSealAfter},
+		Retention: n.cfg.Retention,
 		Handler:   n.handler, Nodes: n.known, Logger: n.log.Named("raft"), Fatal: n.onFatal,
 	})
 	if err != nil {
