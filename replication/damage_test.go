@@ -69,6 +69,8 @@ var damageKinds = []struct {
 	// The log of these groups still has every entry.
 	{"state deleted", func(e diskEdit, g string) { e.remove(g + "/state") }, ""},
 	{"incarnation flipped", func(e diskEdit, g string) { e.flip(g+"/INCARNATION", 16) }, "/INCARNATION"},
+	{"incarnation empty", func(e diskEdit, g string) { e.write(g+"/INCARNATION", nil) }, "/INCARNATION"},
+	{"incarnation cut", func(e diskEdit, g string) { e.cut(g + "/INCARNATION") }, "/INCARNATION"},
 	{"incarnation deleted", func(e diskEdit, g string) { e.remove(g + "/INCARNATION") }, "/INCARNATION"},
 	{"everything deleted", func(e diskEdit, g string) { e.remove(g) }, "groups/"},
 }

@@ -64,6 +64,16 @@
 // that came back without its disk. Without such a leader, or on a single node, nothing
 // happens: Damage.Waits says what an operator can do.
 //
+// The file NODE is one of all groups: without it nobody knows as whom they voted. So when it
+// does not verify, or is missing beside data, every group is marked before anything else,
+// the file is set aside, and another one, with a new incarnation that no replica has, says
+// that the old one was lost; the groups are replaced one by one as above. The node founds
+// nothing, and its row keeps the incarnation it had, until all of them are. Which cluster it
+// is of group 0's state says, or the others do. Where no other node is known to be a voter,
+// by the configuration of group 0 if it can be read, by the settings if not, nothing is
+// touched and the start refused; so it is where that configuration says that the replica is
+// of another node. Recover writes the file anew.
+//
 //	DAMAGED, JSON             version 1, group, server, file, reason, found (RFC 3339)
 //
 // # Marks
@@ -145,10 +155,18 @@
 //
 // # Directory
 //
-//	NODE                        node id, cluster id, incarnation (JSON)
-//	groups/<n>/INCARNATION      id of the replica; its Raft id is nodeID/incarnation
+//	NODE                        version 1, node, cluster, incarnation; new: not every group has
+//	                            its first replica yet; lost: the file before was damaged, and
+//	                            not every group was replaced yet; checksum, the last field:
+//	                            CRC-32C of the bytes before it, 8 hexadecimal digits (JSON)
+//	damaged-<time>/NODE         one that was damaged
+//	groups/<n>/INCARNATION      CRC-32C of the id, 8 hexadecimal digits, a space, id of the
+//	                            replica, newline; its Raft id is nodeID/incarnation
 //	groups/<n>/log/             storage/seglog
 //	groups/<n>/state/           storage
 //	groups/<n>/DAMAGED          the replica is damaged, see Damage
 //	groups/<n>/damaged-<time>/  what one before was made of, DAMAGED among it
+//
+// Builds before checksums wrote both without; such files are read, byte for byte as those
+// builds write them.
 package replication

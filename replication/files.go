@@ -1,10 +1,12 @@
 package replication
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"io/fs"
 	"strings"
@@ -81,7 +83,9 @@ func exists(fsys storage.FS, path string) (bool, error) {
 
 const (
 	incarnationFile = "INCARNATION"
-	incarnationSize = 8 // random bytes
+	incarnationSize = 8              // random bytes
+	incarnationForm = "%08x %[2]s\n" // checksum, id
+	incarnationShow = 64             // bytes of a file that are shown
 	logDir          = "log"
 	stateDir        = "state"
 )
@@ -97,16 +101,8 @@ func newIncarnation() string {
 // and whose id is not cannot be told from another one: damaged.
 func incarnation(fsys storage.FS, dir, given string) (string, error) {
 	path := fsys.PathJoin(dir, incarnationFile)
-	b, ok, err := readFile(fsys, path)
-	if err != nil {
-		return "", err
-	}
-	if ok {
-		id := strings.TrimSuffix(string(b), "\n")
-		if raw, err := hex.DecodeString(id); err != nil || len(raw) != incarnationSize {
-			return "", record.Damaged(path, "holds %q, no incarnation", b)
-		}
-		return id, nil
+	if id, ok, err := readIncarnation(fsys, dir); err != nil || ok {
+		return id, err
 	}
 	for _, sub := range []string{logDir, stateDir} {
 		there, err := exists(fsys, fsys.PathJoin(dir, sub))
@@ -123,7 +119,30 @@ func incarnation(fsys storage.FS, dir, given string) (string, error) {
 	if given == "" {
 		given = newIncarnation()
 	}
-	return given, replaceFile(fsys, path, []byte(given+"\n"))
+	return given, replaceFile(fsys, path, sealIncarnation(given))
+}
+
+// readIncarnation reads the id of the replica in dir; ok is false if there is none.
+func readIncarnation(fsys storage.FS, dir string) (id string, ok bool, err error) {
+	path := fsys.PathJoin(dir, incarnationFile)
+	b, ok, err := readFile(fsys, path)
+	if err != nil || !ok {
+		return "", false, err
+	}
+	text := strings.TrimSuffix(string(b), "\n")
+	if _, sealed, has := strings.Cut(text, " "); has && isIncarnation(sealed) && bytes.Equal(b, sealIncarnation(sealed)) {
+		return sealed, true, nil
+	}
+	if isIncarnation(text) && len(b) == len(text)+1 { // of an older build, without a checksum
+		return text, true, nil
+	}
+	return "", false, record.Damaged(path, "holds %q, no incarnation", b[:min(len(b), incarnationShow)])
+}
+
+// sealIncarnation is the content of the file. The checksum comes first: no part of such a
+// file is one of an older build, which holds the id alone.
+func sealIncarnation(id string) []byte {
+	return fmt.Appendf(nil, incarnationForm, crc32.Checksum([]byte(id), crc32.MakeTable(crc32.Castagnoli)), id)
 }
 
 // lost says that a replica's log is gone: it is made before the state, and would be

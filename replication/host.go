@@ -56,6 +56,9 @@ type Config struct {
 	// Nodes returns the ids of nodes that the node rows need not name: who may be asked
 	// when this node cannot read them. nil, or a nil result, names none.
 	Nodes func() []string
+	// Others says that the node's settings name other nodes, or expect some: then there may
+	// be another copy of what it holds. It matters where the data directory cannot say.
+	Others bool
 	// Clock of every group; Boottime, Wall and BootID default to the system's.
 	Clock clock.Config
 	// Logger, default silent.
@@ -130,6 +133,7 @@ type Host struct {
 	meta     *Meta
 	identity identity
 	cluster  atomic.Pointer[string] // the cluster's id, once known
+	lost     atomic.Bool            // identity.Lost
 	failed   atomic.Pointer[error]
 
 	dirty    chan struct{} // a Status may have changed; cap 1
@@ -142,7 +146,8 @@ type Host struct {
 }
 
 // Open opens or makes the replicas of every group and starts them. A data directory of
-// another node is an error; nothing runs then. A group whose local data fails its checks
+// another node is an error, and so is a damaged file NODE if no other node is known (see
+// Host.Lost); nothing runs then. A group whose local data fails its checks
 // is out of service here (Group.Damage); the others run. ctx bounds nothing but is passed
 // to what the Host starts; Shutdown ends it.
 func Open(ctx context.Context, cfg Config) (*Host, error) {
@@ -154,9 +159,10 @@ func Open(ctx context.Context, cfg Config) (*Host, error) {
 	}
 	h := &Host{cfg: cfg, log: cfg.Logger, ids: newIDSource(), dirty: make(chan struct{}, 1)}
 	var err error
-	if h.identity, err = openIdentity(cfg.FS, cfg.Dir, cfg.NodeID); err != nil {
+	if h.identity, err = openIdentity(&cfg); err != nil {
 		return nil, err
 	}
+	h.lost.Store(h.identity.Lost)
 	if h.identity.Cluster != "" {
 		h.cluster.Store(&h.identity.Cluster)
 	}
@@ -214,7 +220,7 @@ func (h *Host) listen(ctx context.Context) error {
 func (h *Host) groupConfig(id uint32) groupConfig {
 	c := groupConfig{
 		Timeouts: h.cfg.Timeouts, Retention: h.cfg.Retention, FS: h.cfg.FS,
-		Dir: h.cfg.FS.PathJoin(h.cfg.Dir, "groups", strconv.FormatUint(uint64(id), 10)),
+		Dir: h.cfg.FS.PathJoin(h.cfg.Dir, groupsDir, strconv.FormatUint(uint64(id), 10)),
 		Log: h.cfg.Log, Store: h.cfg.Store, Incarnation: h.identity.first(),
 	}
 	if id == Metadata {
@@ -282,8 +288,14 @@ func (h *Host) Meta() *Meta { return h.meta }
 func (h *Host) Transport() *transport.Transport { return h.trans }
 
 // Incarnation is the id that the first replicas on this data directory have in
-// every group: what founders tell each other before a bootstrap.
-func (h *Host) Incarnation() string { return h.identity.Incarnation }
+// every group: what founders tell each other before a bootstrap. It is empty while
+// Lost: the replicas have other ids then, which the node's row names.
+func (h *Host) Incarnation() string {
+	if h.Lost() {
+		return ""
+	}
+	return h.identity.Incarnation
+}
 
 // ClusterID is the cluster's id, or "" while this node belongs to none.
 func (h *Host) ClusterID() string {
@@ -313,8 +325,11 @@ type Founder struct {
 
 // Bootstrap makes the founders the voters of the first configuration of every
 // group here. Every founder may call it, all with the same list; on a node that
-// has state already it does nothing for that group. Only one of them calls MintCluster.
+// has state already it does nothing for that group, and one that is Lost refuses. Only one of them calls MintCluster.
 func (h *Host) Bootstrap(founders []Founder) error {
+	if h.Lost() {
+		return fmt.Errorf("%w: %s was damaged: this node is of a cluster already", record.ErrRefused, h.identity.path)
+	}
 	conf := raft.Configuration{}
 	for _, f := range founders {
 		addr := transport.Address(f.Node, f.Incarnation)
@@ -345,6 +360,9 @@ func (g *Group) bootstrap(c raft.Configuration) error {
 			return d.err()
 		}
 		return fmt.Errorf("%w: no Raft instance", record.ErrClosed)
+	}
+	if len(in.raft.GetConfiguration().Configuration().Servers) > 0 {
+		return nil // the library looks at the new one first, in which this replica may have another name
 	}
 	f := in.raft.BootstrapCluster(c)
 	releaseOn(f, in.gone)

@@ -145,15 +145,18 @@ func TestIncarnation(t *testing.T) {
 func TestIdentity(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewCrashableMem()
-	id, err := openIdentity(fs, "data", "a")
+	open := func(fs vfs.FS, node string) (identity, error) {
+		return openIdentity(&Config{FS: fs, Dir: "data", NodeID: node, Logger: zap.NewNop()})
+	}
+	id, err := open(fs, "a")
 	if err != nil || id.first() == "" {
 		t.Fatal(id, err)
 	}
-	// A crash between the first replica and the file: the same incarnation goes on.
+	// A crash between the first replica and the last: the same incarnation goes on.
 	if _, err := incarnation(fs, "data/groups/0", id.first()); err != nil {
 		t.Fatal(err)
 	}
-	again, err := openIdentity(fs.CrashClone(vfs.CrashCloneCfg{}), "data", "a")
+	again, err := open(fs.CrashClone(vfs.CrashCloneCfg{}), "a")
 	if err != nil || again.first() != id.Incarnation {
 		t.Errorf("incarnation %q after a crash, want %q (%v)", again.first(), id.Incarnation, err)
 	}
@@ -170,28 +173,23 @@ func TestIdentity(t *testing.T) {
 		t.Errorf("joined a second cluster: %v", err)
 	}
 	fs = fs.CrashClone(vfs.CrashCloneCfg{})
-	again, err = openIdentity(fs, "data", "a")
+	again, err = open(fs, "a")
 	if err != nil || again.Cluster != "c1" || again.Incarnation != id.Incarnation || again.first() != "" {
 		t.Errorf("after a power cut: %+v, %v", again, err)
 	}
-	if _, err := openIdentity(
-		fs,
-		"data",
-		"b",
-	); !errors.Is(err, errConfig) ||
-		!strings.Contains(err.Error(), `"a"`) {
+	if _, err := open(fs, "b"); !errors.Is(err, errConfig) || !strings.Contains(err.Error(), `"a"`) {
 		t.Errorf("another node's directory: %v", err)
 	}
-	if err := replaceFile(fs, "data/NODE", []byte(`{"version":2}`)); err != nil {
+	if err := replaceFile(fs, "data/NODE", sealJSON([]byte(`{"version":2`))); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openIdentity(fs, "data", "a"); !errors.Is(err, record.ErrFormat) {
+	if _, err := open(fs, "a"); !errors.Is(err, record.ErrFormat) {
 		t.Errorf("another version: %v", err)
 	}
 	if err := replaceFile(fs, "data/NODE", []byte("what")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openIdentity(fs, "data", "a"); !errors.Is(err, record.ErrDamaged) {
+	if _, err := open(fs, "a"); !errors.Is(err, record.ErrDamaged) {
 		t.Errorf("nonsense: %v", err)
 	}
 }

@@ -28,9 +28,10 @@ type Recovered struct {
 }
 
 // Recover makes the replicas in the data directory of a stopped node the only voters
-// of their groups, after the majority was lost for good. Every other replica must
-// never run again: it does not know that it was left out, and with others of its
-// kind it would go on as the cluster that it was.
+// of their groups, after the majority was lost for good, or the file NODE of the only voter
+// was damaged: it is written anew then. Every other replica must never run again: it does
+// not know that it was left out, and with others of its kind it would go on as the cluster
+// that it was.
 //
 // Nothing is written unless every group can be recovered: a replica that is damaged,
 // or no member of its group, is an error that names it. It may be run again after a crash.
@@ -54,11 +55,8 @@ func Recover(cfg Config) ([]Recovered, error) {
 		return nil, err
 	}
 	h := &Host{cfg: cfg, log: cfg.Logger, ids: newIDSource()}
-	if h.identity, err = openIdentity(cfg.FS, cfg.Dir, cfg.NodeID); err != nil {
+	if err := h.identify(); err != nil {
 		return nil, err
-	}
-	if h.identity.fresh {
-		return nil, fmt.Errorf("%w: %s never belonged to a cluster", errConfig, cfg.Dir)
 	}
 	var all []*recovery
 	for _, name := range names {
@@ -86,14 +84,72 @@ func Recover(cfg Config) ([]Recovered, error) {
 	for _, r := range all {
 		err = errors.Join(err, r.rep.close())
 	}
+	if err == nil {
+		err = h.reinstate(all)
+	}
 	return out, err
+}
+
+// identify reads whose directory it is. If the file that says so is damaged, it is that of
+// the node that is given: the groups' configurations prove it, see recovery.look.
+func (h *Host) identify() error {
+	id, ok, err := readIdentity(h.cfg.FS, h.cfg.Dir)
+	switch {
+	case isDamage(err):
+		id = identity{Version: identityVersion, Node: h.cfg.NodeID, Incarnation: newIncarnation(), Lost: true}
+		id.fs, id.path = h.cfg.FS, h.cfg.FS.PathJoin(h.cfg.Dir, identityFile)
+	case err != nil:
+		return err
+	case !ok || id.New:
+		return fmt.Errorf("%w: %s never belonged to a cluster", errConfig, h.cfg.Dir)
+	case id.Node != h.cfg.NodeID:
+		return otherNode(h.cfg.Dir, id.Node, h.cfg.NodeID)
+	}
+	h.identity = id
+	return nil
+}
+
+// reinstate ends the damage that the file NODE was, if it was: the replicas are sound.
+func (h *Host) reinstate(all []*recovery) error {
+	if !h.identity.Lost {
+		return nil
+	}
+	for _, r := range all {
+		if !r.marked {
+			continue
+		}
+		dir := h.groupConfig(r.Group).Dir
+		if err := h.cfg.FS.Remove(h.cfg.FS.PathJoin(dir, damageFile)); err != nil {
+			return fmt.Errorf("group %d: remove its mark of damage: %w", r.Group, err)
+		}
+		if err := syncDir(h.cfg.FS, dir); err != nil {
+			return err
+		}
+	}
+	next := h.identity
+	next.Lost = false
+	if next.Cluster == "" {
+		v := h.cfg.vestiges()
+		next.Cluster = v.cluster // still empty: the node learns it when it leads
+	}
+	if _, ok, err := readIdentity(h.cfg.FS, h.cfg.Dir); err != nil || !ok {
+		aside, err := nodeAside(h.cfg.FS, h.cfg.Dir, next.path)
+		if err == nil {
+			err = moveNode(h.cfg.FS, h.cfg.Dir, next.path, aside)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return h.identity.become(next)
 }
 
 // recovery is a replica that is to be the only voter.
 type recovery struct {
 	Recovered
 
-	rep *replica
+	rep    *replica
+	marked bool // as damaged, because of the file NODE
 }
 
 // openRecovery opens and checks a replica, and changes nothing that a start would not.
@@ -103,7 +159,7 @@ func (h *Host) openRecovery(id uint32) (*recovery, error) {
 		harmed: make(chan struct{}, 1), recreats: make(chan string, 1),
 	}
 	d, err := markedDamage(g.cfg.FS, id, g.cfg.Dir)
-	if err == nil && d != nil {
+	if err == nil && d != nil && (!h.identity.Lost || !d.ofIdentity(h.cfg.FS)) {
 		err = d.err()
 	}
 	if err != nil {
@@ -113,7 +169,7 @@ func (h *Host) openRecovery(id uint32) (*recovery, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &recovery{rep: rep, Recovered: Recovered{Group: id, Server: string(rep.server)}}
+	r := &recovery{rep: rep, marked: d != nil, Recovered: Recovered{Group: id, Server: string(rep.server)}}
 	if err = g.prepare(rep); err == nil {
 		err = r.look()
 	}

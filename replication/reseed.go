@@ -179,9 +179,11 @@ func (h *Host) serveReseed(_ context.Context, from string, group uint32, _ []byt
 
 // newReplica tells the leader of group 0 which replica a node has in a group now.
 type newReplica struct {
-	Group       uint32 `json:"group"`
-	Server      string `json:"server"`
-	Incarnation string `json:"incarnation"` // of the node's data directory
+	Group  uint32 `json:"group"`
+	Server string `json:"server"`
+	// Incarnation is that of the node's data directory, empty while that is lost: the
+	// node's other replicas stay what they are then.
+	Incarnation string `json:"incarnation"`
 }
 
 // Announce makes the replicas of this node known to a cluster that its data directory
@@ -199,7 +201,7 @@ func (h *Host) Announce(ctx context.Context) error {
 // announce makes a replica that is in no configuration known, so that the group's
 // leader takes it in for the one that its node had before.
 func (h *Host) announce(ctx context.Context, g *Group) error {
-	if h.ClusterID() == "" {
+	if h.ClusterID() == "" && !h.Lost() {
 		return nil
 	}
 	return h.announceNew(ctx, g)
@@ -210,7 +212,7 @@ func (h *Host) announceNew(ctx context.Context, g *Group) error {
 	if in == nil || len(in.raft.GetConfiguration().Configuration().Servers) > 0 {
 		return nil
 	}
-	b, err := json.Marshal(newReplica{Group: g.id, Server: g.Server(), Incarnation: h.identity.Incarnation})
+	b, err := json.Marshal(newReplica{Group: g.id, Server: g.Server(), Incarnation: h.Incarnation()})
 	if err != nil {
 		return err
 	}
@@ -236,6 +238,9 @@ func (h *Host) serveReplica(ctx context.Context, from string, _ uint32, payload 
 		}
 		if at.Version == 0 {
 			return nil, fmt.Errorf("node %q: %w", from, record.ErrNotFound)
+		}
+		if r.Incarnation == "" {
+			r.Incarnation = row.Incarnation
 		}
 		if row.Servers[r.Group] == r.Server && row.Incarnation == r.Incarnation {
 			return []byte{1}, nil
@@ -268,11 +273,7 @@ func (h *Host) directory() bool {
 		return false
 	}
 	in := g.inst.Load()
-	if in == nil || h.ClusterID() == "" {
-		return true
-	}
-	servers := in.raft.GetConfiguration().Configuration().Servers
-	return slices.ContainsFunc(servers, func(s raft.Server) bool { return s.Address == in.rep.server })
+	return in == nil || h.ClusterID() == "" || in.member()
 }
 
 // directoryLost ends the terms of the other groups when group 0 is damaged here.

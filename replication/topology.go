@@ -111,7 +111,7 @@ func (h *Host) publishGroups(ctx context.Context) {
 		case <-h.dirty:
 		case <-tick.C:
 		}
-		if err := h.learnCluster(); err != nil {
+		if err := errors.Join(h.learnCluster(), h.regain()); err != nil {
 			h.fatal(err)
 			return
 		}

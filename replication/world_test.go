@@ -135,6 +135,7 @@ func (w *world) config(n *node) Config {
 			return nil
 		},
 		Nodes:  func() []string { return w.others(n) },
+		Others: len(w.nodes) > 1,
 		refuse: n.hook,
 		Clock: clock.Config{
 			Boottime: func() time.Duration { return time.Hour + time.Since(w.start) },

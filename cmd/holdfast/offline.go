@@ -1,17 +1,15 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/holdfast-mq/holdfast/cmd/node"
+	"github.com/holdfast-mq/holdfast/replication"
 	"github.com/holdfast-mq/holdfast/storage"
 	"github.com/holdfast-mq/holdfast/storage/record"
 	"github.com/holdfast-mq/holdfast/storage/seglog"
@@ -20,7 +18,8 @@ import (
 // stopped is the data directory of a node that does not run.
 type stopped struct {
 	dir    string
-	node   string // the file NODE, empty if there is none
+	who    replication.Identity // what the file NODE says
+	lost   error                // why it says nothing
 	groups []int
 	lock   *node.DirLock
 }
@@ -38,11 +37,10 @@ func openStopped(dir string) (*stopped, error) {
 		}
 	}
 	slices.Sort(s.groups)
-	b, err := os.ReadFile(filepath.Join(dir, "NODE"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+	s.who, _, s.lost = replication.ReadIdentity(storage.DefaultFS(), dir)
+	if s.lost != nil && !errors.Is(s.lost, record.ErrDamaged) {
+		return nil, s.lost
 	}
-	s.node = strings.TrimSpace(string(b))
 	if _, err := os.Stat(filepath.Join(dir, node.LockFile)); err != nil {
 		return s, nil //nolint:nilerr // no node ever ran here
 	}
@@ -69,16 +67,11 @@ func (s *stopped) store(group int, damaged func(error)) (*storage.Store, error) 
 
 // identity prints whose directory it is; false if the file that says so is damaged.
 func (s *stopped) identity(env *environment) bool {
-	var id struct{ Node, Cluster, Incarnation string }
-	switch err := json.Unmarshal([]byte(s.node), &id); {
-	case s.node == "":
-		env.say("NODE: missing; the node never finished its first start")
-	case err != nil:
-		env.say("NODE: DAMAGED: %v", err)
+	if s.lost != nil {
+		env.say("NODE: DAMAGED: %v", s.lost)
 		return false
-	default:
-		env.say("node %s, cluster %s, incarnation %s", id.Node, dash(id.Cluster), id.Incarnation)
 	}
+	env.say("node %s, cluster %s, incarnation %s", s.who.Node, dash(s.who.Cluster), s.who.Incarnation)
 	return true
 }
 
@@ -110,6 +103,8 @@ func (c *checkCmd) Run(env *environment) error {
 		env.say("group %d: ok: %s", group, summary)
 	}
 	aside, err := filepath.Glob(filepath.Join(s.dir, "groups", "*", "damaged-*"))
+	nodes, also := filepath.Glob(filepath.Join(s.dir, "damaged-*"))
+	aside, err = append(nodes, aside...), errors.Join(err, also)
 	for _, path := range aside {
 		env.say("set aside earlier: %s", path)
 	}

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -27,14 +25,13 @@ func (c *recoverCmd) Run(env *environment) error {
 }
 
 func (s *stopped) recover(env *environment, survivor string) error {
-	var id struct{ Node string }
-	if err := json.Unmarshal([]byte(s.node), &id); err != nil {
-		return &exitError{exitDamaged, fmt.Errorf("%s: %w", filepath.Join(s.dir, "NODE"), err)}
+	if s.lost == nil && s.who.Node != survivor {
+		return usage(fmt.Errorf("--survivor is %q, %s is the data directory of %q", survivor, s.dir, s.who.Node))
 	}
-	if id.Node != survivor {
-		return usage(fmt.Errorf("--survivor is %q, %s is the data directory of %q", survivor, s.dir, id.Node))
+	if s.lost != nil {
+		env.say("%v; it is written anew.", s.lost)
 	}
-	groups, err := replication.Recover(replication.Config{NodeID: id.Node, Dir: s.dir, Logger: zap.NewNop()})
+	groups, err := replication.Recover(replication.Config{NodeID: survivor, Dir: s.dir, Logger: zap.NewNop()})
 	rows := [][]string{{"GROUP", "VOTERS BEFORE", "VOTER NOW", "LAST ENTRY"}}
 	for _, g := range groups {
 		rows = append(rows, []string{

@@ -114,9 +114,9 @@ func (n *Node) resolve(id string) (string, bool) {
 }
 
 // register writes this node's row once it is a member of every group, and says its
-// cluster in gossip.
+// cluster in gossip; what its incarnation is if that was lost, too, once its row says it.
 func (n *Node) register(ctx context.Context) {
-	tagged := false
+	tagged, named := false, !n.host.Lost()
 	n.every(ctx, membershipTick, func() bool {
 		if !tagged && n.gossip != nil && n.host.ClusterID() != "" {
 			err := n.gossip.SetTags(func(t *discovery.Tags) { t.ClusterID = n.host.ClusterID() })
@@ -137,7 +137,11 @@ func (n *Node) register(ctx context.Context) {
 			n.log.Debug("not registered yet", zap.Error(err))
 			return true
 		}
-		return !tagged && n.gossip != nil
+		if !named {
+			named = !n.host.Lost() && (n.gossip == nil ||
+				n.gossip.SetTags(func(t *discovery.Tags) { t.Incarnations = n.host.Incarnation() }) == nil)
+		}
+		return !named || !tagged && n.gossip != nil
 	})
 }
 

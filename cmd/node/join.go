@@ -21,9 +21,7 @@ import (
 // join starts what makes this node a member: gossip, and, where there is no state
 // anywhere, the first configuration. It does not wait for the others.
 func (n *Node) join(ctx context.Context) error {
-	n.host.Transport().Handle(callIdentity, func(context.Context, string, uint32, []byte) ([]byte, error) {
-		return []byte(n.host.Incarnation()), nil
-	})
+	n.host.Transport().Handle(callIdentity, n.onIdentity)
 	n.host.Transport().Handle(callMember, n.isMember)
 	n.host.Transport().Handle(callBegun, n.onBegun)
 	n.host.Transport().Handle(callMoved, n.onMoved)
@@ -38,6 +36,8 @@ func (n *Node) join(ctx context.Context) error {
 	}
 	switch {
 	case n.host.ClusterID() != "":
+	case n.host.Lost(): // the others say to which cluster it belongs
+		n.log.Warn("the file that says who this node is was damaged: it waits for the other nodes, and founds nothing")
 	case len(n.cfg.Peers) > 0:
 		n.wg.Go(func() { n.found(n.ctx, n.fixedFounders) })
 	case n.cfg.BootstrapExpect > 1 || n.cfg.BootstrapExpect == 1 && len(n.cfg.Join) > 0:
@@ -77,7 +77,7 @@ func (n *Node) startGossip() error {
 		NodeID: n.cfg.NodeID, BindAddr: n.cfg.SerfListen, AdvertiseAddr: n.cfg.SerfAdvertise,
 		Join: slices.Compact(seeds), SnapshotPath: filepath.Join(n.cfg.DataDir, "gossip"), Profile: profile,
 		Tags: discovery.Tags{
-			ClusterID: n.host.ClusterID(), NodeID: n.cfg.NodeID, Expect: n.cfg.BootstrapExpect,
+			ClusterID: n.host.ClusterID(), NodeID: n.cfg.NodeID, Expect: n.expect(),
 			RaftAddr: n.raftAddr(), RouteAddr: n.hub.RouteAddr(), AdminAddr: n.cfg.AdminListen,
 			ClientAddr: n.hub.ClientAddr(), Version: Version, Incarnations: n.host.Incarnation(),
 			Feature: n.feature(), Level: n.level(),
@@ -91,6 +91,25 @@ func (n *Node) startGossip() error {
 	n.wg.Go(n.observe)
 	return nil
 }
+
+// expect is how many founders this node waits for: none if it is of a cluster, whichever that is.
+func (n *Node) expect() int {
+	if n.host.Lost() {
+		return 0
+	}
+	return n.cfg.BootstrapExpect
+}
+
+// onIdentity answers callIdentity. One whose replicas have other ids than its directory founds nothing.
+func (n *Node) onIdentity(context.Context, string, uint32, []byte) ([]byte, error) {
+	if n.host.Lost() {
+		return nil, fmt.Errorf("%w: the file that says who node %s is", record.ErrDamaged, n.cfg.NodeID)
+	}
+	return []byte(n.host.Incarnation()), nil
+}
+
+// others says whether the settings name other nodes, or expect some.
+func (c *Config) others() bool { return len(c.Peers) > 1 || len(c.Join) > 0 || c.BootstrapExpect > 1 }
 
 // maxSeeds bounds the gossip addresses that are tried.
 const maxSeeds = 16
@@ -204,7 +223,7 @@ const (
 )
 
 func (n *Node) onBegun(context.Context, string, uint32, []byte) ([]byte, error) {
-	if n.begun() != nil {
+	if n.begun() != nil || n.host.Lost() {
 		return []byte(hasBegun), nil
 	}
 	return []byte(notBegun), nil

@@ -95,7 +95,7 @@ func (n *Node) startGroups(context.Context) error {
 		Transport: transport.Config{Listen: n.cfg.RaftListen, Resolve: n.resolve},
 		Log:       seglog.Config{SegmentSize: n.cfg.SegmentSize, SealAfter: seglog.DefaultSealAfter},
 		Retention: n.cfg.Retention,
-		Handler:   n.handler, Nodes: n.known, Logger: n.log.Named("raft"), Fatal: n.onFatal,
+		Handler:   n.handler, Nodes: n.known, Others: n.cfg.others(), Logger: n.log.Named("raft"), Fatal: n.onFatal,
 	})
 	if err != nil {
 		return fmt.Errorf("data directory %s: %w", n.cfg.DataDir, err)
