@@ -32,6 +32,7 @@ type consumer struct {
 	used     bool     // since it was found inactive
 	dueAt    int64    // time of a due row that this engine wrote
 	first    uint64   // first sequence of the stream as the machine knows it
+	found    uint64   // round of the matcher that found it last
 }
 
 func (c *consumer) config() deliver.Config {

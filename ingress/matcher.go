@@ -6,13 +6,16 @@ import (
 	"github.com/holdfast-mq/holdfast/ingress/jsapi"
 )
 
-// matcher finds the consumers of a stream that a subject is for, each once: the
-// filters of one consumer do not overlap. What it costs depends on how many there
-// are, not on how many the stream has.
+// matcher finds the consumers of a stream that a subject is for, each once. What it
+// costs depends on how many there are, not on how many the stream has.
 type matcher struct {
 	all     []*consumer            // no filter
 	literal map[string][]*consumer // one filter without wildcards
 	other   subjectTree[*consumer]
+	// several are the consumers with more than one filter, of which a subject may match two: no filter of a
+	// consumer covers another one, but a.* and *.b overlap.
+	several map[*consumer]struct{}
+	round   uint64 // of looking for them
 }
 
 // plain says that the filters are one subject.
@@ -30,6 +33,12 @@ func (m *matcher) add(c *consumer) {
 		m.literal[filters[0]] = append(m.literal[filters[0]], c)
 	default:
 		m.other.add(c, filters)
+		if len(filters) > 1 {
+			if m.several == nil {
+				m.several = make(map[*consumer]struct{})
+			}
+			m.several[c] = struct{}{}
+		}
 	}
 }
 
@@ -48,6 +57,7 @@ func (m *matcher) remove(c *consumer) {
 		}
 	default:
 		m.other.remove(c, filters)
+		delete(m.several, c)
 	}
 }
 
@@ -58,7 +68,18 @@ func (m *matcher) each(subject string, f func(*consumer)) {
 	for _, c := range m.literal[subject] {
 		f(c)
 	}
-	if !m.other.empty() {
+	switch {
+	case m.other.empty():
+	case len(m.several) == 0:
 		m.other.each(subject, f)
+	default:
+		m.round++
+		round := m.round
+		m.other.each(subject, func(c *consumer) {
+			if c.found != round {
+				c.found = round
+				f(c)
+			}
+		})
 	}
 }

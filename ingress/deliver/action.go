@@ -84,9 +84,7 @@ func (c *Consumer) size(l *letter) int {
 	if !c.cfg.HeadersOnly {
 		return n + len(m.Header) + len(m.Payload)
 	}
-	if n += len(m.Header); len(m.Header) == 0 {
-		n += len(jsapi.HeaderVersion) + len("\r\n")
-	}
+	n += jsapi.OpenHeaderLen(m.Header) + len("\r\n")
 	return n + len(jsapi.HdrMsgSize) + len(": \r\n") + digits(uint64(len(m.Payload)))
 }
 

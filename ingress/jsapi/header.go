@@ -134,12 +134,31 @@ func HeaderSet(hdr []byte, key, value string) []byte {
 }
 
 // BeginHeader appends an open header block: the lines of hdr without its closing empty line, or
-// just the version when hdr is empty. AppendHeader adds to it, EndHeader closes it.
+// just the version when hdr is empty. AppendHeader adds to it, EndHeader closes it. A last line that
+// its sender did not end is ended, so that what is added is a line of its own.
 func BeginHeader(dst, hdr []byte) []byte {
-	if len(hdr) <= len(crlf) {
-		return append(dst, HeaderVersion...)
+	lines, end := openHeader(hdr)
+	return append(append(dst, lines...), end...)
+}
+
+// OpenHeaderLen is the number of bytes that BeginHeader appends.
+func OpenHeaderLen(hdr []byte) int {
+	lines, end := openHeader(hdr)
+	return len(lines) + len(end)
+}
+
+// openHeader returns what of a block stands before an added line, and what is missing at its end.
+func openHeader(hdr []byte) (lines []byte, end string) {
+	switch {
+	case len(hdr) <= len(crlf):
+		return nil, HeaderVersion
+	case bytes.HasSuffix(hdr, []byte(crlf+crlf)):
+		return hdr[:len(hdr)-len(crlf)], ""
+	case bytes.HasSuffix(hdr, []byte(crlf)):
+		return hdr, ""
+	default:
+		return hdr, crlf
 	}
-	return append(dst, hdr[:len(hdr)-len(crlf)]...)
 }
 
 // AppendHeader appends one header line.

@@ -134,6 +134,26 @@ func TestHeaderBuild(t *testing.T) {
 	}
 }
 
+// TestBeginHeaderOfUnendedBlock: a block whose end a client left out loses nothing when a line is added.
+func TestBeginHeaderOfUnendedBlock(t *testing.T) {
+	t.Parallel()
+	for hdr, want := range map[string]string{
+		"":                         "NATS/1.0\r\nX: y\r\n\r\n",
+		"NATS/1.0\r\n\r\n":         "NATS/1.0\r\nX: y\r\n\r\n",
+		"NATS/1.0\r\n":             "NATS/1.0\r\nX: y\r\n\r\n",
+		"NATS/1.0":                 "NATS/1.0\r\nX: y\r\n\r\n",
+		"NATS/1.0\r\nA: b\r\n\r\n": "NATS/1.0\r\nA: b\r\nX: y\r\n\r\n",
+		"NATS/1.0\r\nA: b\r\n":     "NATS/1.0\r\nA: b\r\nX: y\r\n\r\n",
+		"NATS/1.0\r\nA: b":         "NATS/1.0\r\nA: b\r\nX: y\r\n\r\n",
+		"NATS/1.0\r\nA: b\r":       "NATS/1.0\r\nA: b\r\r\nX: y\r\n\r\n",
+	} {
+		got := EndHeader(AppendHeader(BeginHeader(nil, []byte(hdr)), "X", "y"))
+		if string(got) != want || OpenHeaderLen([]byte(hdr)) != len(want)-len("X: y\r\n\r\n") {
+			t.Errorf("%q becomes %q, want %q; open it has %d bytes", hdr, got, want, OpenHeaderLen([]byte(hdr)))
+		}
+	}
+}
+
 func TestStripStatus(t *testing.T) {
 	t.Parallel()
 	for hdr, want := range map[string]string{
