@@ -152,7 +152,11 @@ func (id *identity) settle() error {
 	}
 	settled := *id
 	settled.New = false
-	return id.become(settled)
+	if err := settled.write(); err != nil {
+		return err
+	}
+	id.New = false
+	return nil
 }
 
 // join stores the cluster that the node belongs to from now on.
@@ -165,14 +169,10 @@ func (id *identity) join(cluster string) error {
 	}
 	joined := *id
 	joined.Cluster = cluster
-	return id.become(joined)
-}
-
-func (id *identity) become(next identity) error {
-	if err := next.write(); err != nil {
+	if err := joined.write(); err != nil {
 		return err
 	}
-	*id = next
+	id.Cluster = cluster // alone: the other fields are read at the same time
 	return nil
 }
 

@@ -216,9 +216,10 @@ func (h *Host) regain() error {
 	defer h.mu.Unlock()
 	next := h.identity
 	next.Lost = false
-	if err := h.identity.become(next); err != nil {
+	if err := next.write(); err != nil {
 		return err
 	}
+	h.identity.Lost = false
 	h.lost.Store(false)
 	h.log.Info("every group has a new replica, the damaged file is replaced", zap.String("file", h.identity.path))
 	return nil

@@ -141,7 +141,7 @@ func (h *Host) reinstate(all []*recovery) error {
 			return err
 		}
 	}
-	return h.identity.become(next)
+	return next.write()
 }
 
 // recovery is a replica that is to be the only voter.
