@@ -42,13 +42,14 @@ func NewCluster(size int, dir string, ports *Ports, configure func(*node.Config)
 		peers[i] = configs[i].NodeID + "=" + configs[i].RaftListen
 	}
 	c := &Cluster{}
-	for _, cfg := range configs {
+	for i := range configs {
+		cfg := &configs[i]
 		if size > 1 {
 			cfg.Peers = peers
 		} else {
 			cfg.RouteListen = ""
 		}
-		n, err := NewNode(cfg, ports)
+		n, err := NewNode(*cfg, ports)
 		if err != nil {
 			return nil, err
 		}

@@ -171,7 +171,11 @@ func TestRecreatedStreamOfANodeThatWasAway(t *testing.T) {
 	if err := errors.Join(c.Nodes[2].Start(bounded(t)), c.WaitReady(bounded(t))); err != nil {
 		t.Fatal(err)
 	}
-	leads(t, c, "n3")
+	g := &gang{t: t, nodes: make(map[string]*Node)}
+	for _, n := range c.Nodes {
+		g.nodes[n.ID()] = n
+	}
+	g.leads("n3")
 	if logs.FilterMessage("installed a snapshot").Len() == before {
 		t.Error("the log was not cut: the node that was away needed no snapshot")
 	}
@@ -195,12 +199,8 @@ func TestRecreatedStreamOfANodeThatWasAway(t *testing.T) {
 }
 
 // leads hands group 1 to a node and waits until it leads.
-func leads(t *testing.T, c *Cluster, id string) {
-	t.Helper()
-	g := &gang{t: t, nodes: make(map[string]*Node)}
-	for _, n := range c.Nodes {
-		g.nodes[n.ID()] = n
-	}
+func (g *gang) leads(id string) {
+	g.t.Helper()
 	g.until("leader "+id, func() string {
 		groups, err := g.groups(id)
 		if err != nil {

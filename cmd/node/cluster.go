@@ -341,6 +341,9 @@ func (n *Node) step(ctx context.Context, g *replication.Group) {
 	for _, id := range slices.Concat(desired.Voters, desired.Followers) {
 		v.Replicas[id] = n.replica(id, g.ID())
 	}
+	if g.ID() == replication.Metadata {
+		v.Elsewhere = n.inEventGroups()
+	}
 	c := membership.Step(n.settings(), v)
 	if c.Kind == membership.None {
 		if c.Reason != n.reasons[g.ID()] && c.Reason != "" {
@@ -360,6 +363,21 @@ func (n *Node) step(ctx context.Context, g *replication.Group) {
 		n.log.Warn("membership change not made", zap.Uint32("group", g.ID()),
 			zap.String("replica", c.Server), zap.Error(err))
 	}
+}
+
+// inEventGroups are the nodes in the registered configurations of event groups, each with one of these groups.
+func (n *Node) inEventGroups() map[string]uint32 {
+	in := make(map[string]uint32)
+	for _, g := range n.host.Groups()[1:] {
+		row, _, err := replication.Row[replication.GroupRow](n.host.Meta(), replication.GroupKey(g.ID()))
+		if err != nil {
+			n.log.Warn("registered configuration not read", zap.Uint32("group", g.ID()), zap.Error(err))
+		}
+		for _, m := range row.Members {
+			in[m.Node] = g.ID()
+		}
+	}
+	return in
 }
 
 func change(k membership.Kind) replication.Change {

@@ -162,6 +162,26 @@ func TestStep(t *testing.T) {
 	}
 }
 
+// A node that leaves leaves the metadata group after the others: there it reads that it must give away what it leads.
+func TestMetadataGroupIsLeftLast(t *testing.T) {
+	t.Parallel()
+	s := Settings{}.WithDefaults()
+	v := view("n1V n2V n3V n4V n5f", Desired{Voters: []string{"n1", "n2", "n3"}})
+	v.Elsewhere = map[string]uint32{"n1": 1, "n4": 2, "n5": 1}
+	if c := Step(s, v); c.Kind != None || c.Reason != "node n5 leaves; it is still in group 1" {
+		t.Errorf("both are in other groups: %v %s (%s)", c.Kind, c.Server, c.Reason)
+	}
+	delete(v.Elsewhere, "n5")
+	if c := Step(s, v); c.Kind != Remove || c.Server != "n5/a" {
+		t.Errorf("n5 is in no other group: %v %s (%s), want it removed", c.Kind, c.Server, c.Reason)
+	}
+	v.Members = v.Members[:4]
+	delete(v.Elsewhere, "n4")
+	if c := Step(s, v); c.Kind != Remove || c.Server != "n4/a" {
+		t.Errorf("n4 is in no other group: %v %s (%s), want it removed", c.Kind, c.Server, c.Reason)
+	}
+}
+
 func TestStepLagEdge(t *testing.T) {
 	t.Parallel()
 	s := Settings{}.WithDefaults()

@@ -42,6 +42,8 @@ type View struct {
 	// Replicas are the replicas that the nodes have now, by node id.
 	Replicas map[string]string
 	Desired  Desired
+	// Elsewhere are, for the metadata group, the nodes that other groups hold, with one of these: see leave.
+	Elsewhere map[string]uint32
 }
 
 // Change is the next change of a group's configuration, or why there is none.
@@ -177,9 +179,12 @@ func (v *View) settled() bool {
 }
 
 // leave removes replicas of nodes that are not desired, voters only once those
-// that are to vote do. The leader removes itself last.
+// that are to vote do. The leader removes itself last. A node leaves the metadata
+// group after all others: what it leads elsewhere it gives away because of what it
+// reads there, and out of it it would lead on and never hear that it was removed.
 func leave(_ Settings, v *View) Change {
 	var self *Member
+	waiting := ""
 	for i := range v.Members {
 		m := &v.Members[i]
 		switch {
@@ -187,11 +192,15 @@ func leave(_ Settings, v *View) Change {
 		case m.Node == v.Leader:
 			self = m
 		default:
+			if group, ok := v.Elsewhere[m.Node]; ok {
+				waiting = fmt.Sprintf("node %s leaves; it is still in group %d", m.Node, group)
+				continue
+			}
 			return Change{Remove, m.Server, "node " + m.Node + " is not in the cluster any more"}
 		}
 	}
 	if self != nil {
 		return Change{Reason: "the leader leaves; it hands over first"}
 	}
-	return Change{}
+	return Change{Reason: waiting}
 }
