@@ -49,7 +49,9 @@ func clocks(ctx context.Context, w *world, s Step) error {
 	for _, n := range again {
 		err = errors.Join(err, w.c.Start(n))
 	}
-	err = errors.Join(err, w.ready(ctx), w.setWalls(ctx, one, n), hold(ctx, s.Hold/2))
+	err = errors.Join(err, w.ready(ctx))
+	p.restarted()
+	err = errors.Join(err, w.setWalls(ctx, one, n), hold(ctx, s.Hold/2))
 	w.say("all wall clocks are right again")
 	if err := errors.Join(err, w.setWalls(ctx, 0, w.c.Nodes...), p.finish(ctx)); err != nil {
 		return err

@@ -23,7 +23,8 @@ const (
 	// probeEarly is by how much a message may come before its time, as the two clocks that it is
 	// measured by go: the cluster's, which a change of leaders may hold back, and this process'.
 	probeEarly = 100 * time.Millisecond
-	// probeLate is how much later than its time a message may come again, elections included.
+	// probeLate is how much later than its time, or than the cluster serves again, a message may
+	// come again.
 	probeLate = 30 * time.Second
 	// probeWindow is the window of duplicates. After probeKnown nothing is tried any more.
 	probeWindow = 5 * time.Minute
@@ -45,6 +46,7 @@ type probe struct {
 	watched sync.WaitGroup
 
 	mu    sync.Mutex
+	back  time.Time              // the cluster served again, after it was stopped
 	times map[string]*probeTimes // of messages that are to come again, until they have
 	wrong []string
 }
@@ -196,11 +198,22 @@ func (p *probe) missing() (n int, due time.Time) {
 		if t.got.IsZero() {
 			n++
 		}
-		if at := t.first.Add(t.wait + probeLate); at.After(due) {
+		if at := t.first.Add(t.wait); at.After(due) {
 			due = at
 		}
 	}
-	return n, due
+	if p.back.After(due) {
+		due = p.back
+	}
+	return n, due.Add(probeLate)
+}
+
+// restarted says that the cluster serves again after nodes were stopped. While it does not,
+// nothing can come: how long that may take is not the clocks' matter.
+func (p *probe) restarted() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.back = time.Now()
 }
 
 // finish waits for what is to come again, and looks at ids and messages.
