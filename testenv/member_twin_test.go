@@ -36,6 +36,58 @@ func TestTwins(t *testing.T) {
 	l.end(t)
 }
 
+// The same with a fixed membership, where no gossip tells them apart: the nodes that hear the first one refuse the
+// second, and it ends.
+func TestTwinsOfFixedMembership(t *testing.T) {
+	t.Parallel()
+	g := newGang(t, nil)
+	ids := []string{"n1", "n2", "n3"}
+	var peers []string
+	configs := make(map[string]node.Config)
+	fixed := func(id string) node.Config {
+		cfg := g.config(id, 0)
+		cfg.Join, cfg.SerfListen = nil, ""
+		return cfg
+	}
+	for _, id := range ids {
+		configs[id] = fixed(id)
+		peers = append(peers, id+"="+configs[id].RaftListen)
+	}
+	for _, id := range ids {
+		cfg := configs[id]
+		cfg.Peers = peers
+		g.must(g.add(&cfg).Start(bounded(t)))
+	}
+	g.ready(ids...)
+	l := g.load(3, "n1", "n3")
+	clone := filepath.Join(t.TempDir(), "clone")
+	first := g.nodes["n2"]
+	stop(t, first.Kill)
+	g.must(os.CopyFS(clone, os.DirFS(first.cfg.DataDir)))
+	g.must(first.Start(bounded(t)))
+	g.ready(ids...)
+	for _, dir := range []string{t.TempDir(), clone} {
+		cfg := fixed("n2")
+		cfg.DataDir = dir
+		cfg.Peers = []string{peers[0], "n2=" + cfg.RaftListen, peers[2]}
+		twin, err := NewNode(cfg, &g.ports)
+		g.must(err)
+		t.Cleanup(func() { stop(t, twin.Kill) })
+		g.must(twin.Start(bounded(t)))
+		g.refused(twin, "--node-id", "n2 is in use by another live node, which n")
+	}
+	running, err := first.Running()
+	g.must(err)
+	select {
+	case err := <-running.Failed():
+		t.Errorf("the first one ended, too: %v", err)
+	default:
+	}
+	g.ready(ids...)
+	g.members("n1 n2 n3", ids...)
+	l.end(t)
+}
+
 // Founders start in any order; one ends before the last is there, one right after the first configuration came,
 // and is back, once with its files and once without.
 func TestAbortedBootstrap(t *testing.T) {

@@ -50,6 +50,7 @@ func (n *Node) join(ctx context.Context) error {
 	}
 	n.wg.Go(func() { n.refuseForeign(n.ctx) })
 	n.wg.Go(func() { n.refuseTwin(n.ctx) })
+	n.wg.Go(func() { n.meet(n.ctx) })
 	n.wg.Go(func() { n.refuseRemoved(n.ctx) })
 	n.wg.Go(func() { n.watchLevel(n.ctx) })
 	n.wg.Go(func() { n.tellAddress(n.ctx) })

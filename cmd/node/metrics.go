@@ -174,6 +174,8 @@ func (c collector) collectTransport(e emitter) {
 		&k.SnapshotsResumed)
 	e.count("transport_dial_errors_total", "Connections to nodes that failed.", &k.DialErrors)
 	e.count("transport_handshakes_refused_total", "Connections refused by this node.", &k.HandshakeRefused)
+	e.count("transport_twins_refused_total", "Connections of a second process of a node's id, refused here.",
+		&k.TwinsRefused)
 	e.count("transport_protocol_errors_total", "Connections closed for malformed frames.", &k.ProtocolErrors)
 	e.count("transport_timeouts_total", "Requests to nodes without an answer in time.", &k.Timeouts)
 	e.count("transport_stalled_total", "Appends not sent because a log write hangs.", &k.Stalled)

@@ -3,9 +3,12 @@ package node
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/holdfast-mq/holdfast/replication"
+	"github.com/holdfast-mq/holdfast/storage/record"
 )
 
 const (
@@ -13,6 +16,9 @@ const (
 	refuseTick = 250 * time.Millisecond
 	// removedTick is how often a node without a leader asks whether it was removed.
 	removedTick = time.Second
+	// meetTick is how often a node dials those to which it has no connection: two processes with one node id are
+	// told apart by the nodes that hear one of them.
+	meetTick = time.Second
 )
 
 // Answers to callMember.
@@ -22,21 +28,57 @@ const (
 	isRemoved = "removed" // out, and an operator, or the node itself, wanted that
 )
 
-// refuseTwin ends this node if another live one has its id. The one that was there first goes on.
+// refuseTwin ends this node if another live one has its id. The one that the others hear goes on: that is the one
+// that was there first, unless it was silent when the second one came.
 func (n *Node) refuseTwin(ctx context.Context) {
-	if n.gossip == nil {
-		return
-	}
 	n.every(ctx, refuseTick, func() bool {
-		c, twin := n.gossip.Twin()
-		if twin {
+		problem := n.twin()
+		if problem != "" {
 			n.onFatal(&ConfigError{
-				"--node-id",
-				fmt.Sprintf("%s is in use by another live node, whose gossip address is %s", n.cfg.NodeID, c.Other),
-				"give this node an id of its own, or stop the other one",
+				"--node-id", problem, "give this node an id of its own, or stop the other one",
 			})
 		}
-		return !twin
+		return problem == ""
+	})
+}
+
+// twin says who has this node's id and where; empty if nobody does.
+func (n *Node) twin() string {
+	if n.gossip != nil {
+		if c, ok := n.gossip.Twin(); ok {
+			return fmt.Sprintf("%s is in use by another live node, whose gossip address is %s", n.cfg.NodeID, c.Other)
+		}
+	}
+	t, ok := n.host.Transport().Twin()
+	if !ok || n.heardByLeader() {
+		return ""
+	}
+	return fmt.Sprintf("%s is in use by another live node, which %s hears at %s", n.cfg.NodeID, t.Peer, t.Other)
+}
+
+// heardByLeader says that the leader of the metadata group is in contact with this process: of two processes that
+// are each refused by some of the others, as after a partition, that one goes on. A sole voter leads whoever
+// hears it, so its being the leader proves nothing.
+func (n *Node) heardByLeader() bool {
+	leader := n.host.Group(replication.Metadata).Status().Leader
+	return leader != "" && (leader != n.cfg.NodeID || n.voters(replication.Metadata) > 1)
+}
+
+// meet keeps a connection to every other node, also where no group needs one.
+func (n *Node) meet(ctx context.Context) {
+	n.every(ctx, meetTick, func() bool {
+		ids := n.known()
+		n.meta.Scan(replication.NodePrefix, func(r record.MetaRow) bool {
+			ids = append(ids, strings.TrimPrefix(r.Key, replication.NodePrefix))
+			return true
+		})
+		slices.Sort(ids)
+		for _, id := range slices.Compact(ids) {
+			if id != n.cfg.NodeID && !n.leaving(id) {
+				n.host.Transport().Meet(id)
+			}
+		}
+		return true
 	})
 }
 

@@ -21,6 +21,7 @@ const (
 	DefaultRestoreTimeout   = 10 * time.Minute
 	DefaultHandshakeTimeout = 5 * time.Second
 	DefaultIdleTimeout      = 10 * time.Second
+	DefaultTwinPatience     = 10 * time.Second
 	DefaultAppendBytes      = 4 << 20
 	DefaultMaxFrameBytes    = 72 << 20
 	DefaultGroupQueue       = 64
@@ -67,8 +68,16 @@ type Config struct {
 	// HandshakeTimeout covers dial, Secure and the handshake of one connection.
 	HandshakeTimeout time.Duration
 	// IdleTimeout closes a connection on which nothing was received for so long;
-	// idle connections are pinged four times as often.
+	// idle connections are pinged ten times as often.
 	IdleTimeout time.Duration
+	// ProcessSilence is how long a peer's process counts as live after its last frame, while a connection of it is
+	// open: so long another process with its node id is refused. Longer than the pause between two pings, which
+	// is up to 3/20 of IdleTimeout; 0 means twice that, 3 s with the default.
+	ProcessSilence time.Duration
+	// TwinPatience is how long a peer must have refused this process, for one that it hears, until Twin says so.
+	// Well above ProcessSilence of the peers: after a loss of power the connections of the process before count as
+	// live for that long.
+	TwinPatience time.Duration
 
 	// AppendBytes is the size at which the entries of one append frame are cut; a
 	// single larger entry still travels alone.
@@ -105,6 +114,8 @@ func (c Config) withDefaults() Config {
 	orDuration(&c.RestoreTimeout, DefaultRestoreTimeout)
 	orDuration(&c.HandshakeTimeout, DefaultHandshakeTimeout)
 	orDuration(&c.IdleTimeout, DefaultIdleTimeout)
+	orDuration(&c.ProcessSilence, 2*c.pingGap())
+	orDuration(&c.TwinPatience, max(DefaultTwinPatience, 2*c.ProcessSilence))
 	orInt(&c.AppendBytes, DefaultAppendBytes)
 	orInt(&c.MaxFrameBytes, DefaultMaxFrameBytes)
 	orInt(&c.GroupQueue, DefaultGroupQueue)
@@ -114,6 +125,12 @@ func (c Config) withDefaults() Config {
 	orInt(&c.SnapshotWindow, DefaultSnapshotWindow)
 	return c
 }
+
+// pingEvery is how often a connection is pinged, at the least; see pingGap.
+func (c Config) pingEvery() time.Duration { return c.IdleTimeout / 10 }
+
+// pingGap is the longest pause between two pings: pings are due at ticks, two for each.
+func (c Config) pingGap() time.Duration { return c.pingEvery() * 3 / 2 }
 
 func orDuration(v *time.Duration, def time.Duration) {
 	if *v == 0 {
@@ -147,10 +164,20 @@ func (c Config) validate() error {
 		{"RestoreTimeout", c.RestoreTimeout},
 		{"HandshakeTimeout", c.HandshakeTimeout},
 		{"IdleTimeout", c.IdleTimeout},
+		{"ProcessSilence", c.ProcessSilence},
+		{"TwinPatience", c.TwinPatience},
 	} {
 		if d.v < 0 {
 			return fmt.Errorf("transport: %s is %v, it must be positive", d.name, d.v)
 		}
+	}
+	if c.ProcessSilence <= c.pingGap() {
+		return fmt.Errorf("transport: ProcessSilence is %v, it must be longer than the pause between pings, %v",
+			c.ProcessSilence, c.pingGap())
+	}
+	if c.TwinPatience < 2*c.ProcessSilence {
+		return fmt.Errorf("transport: TwinPatience is %v, it must be at least twice ProcessSilence, %v",
+			c.TwinPatience, c.ProcessSilence)
 	}
 	for _, n := range []struct {
 		name string

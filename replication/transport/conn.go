@@ -33,7 +33,7 @@ type conn struct {
 	dialer bool
 	// ownCluster is the cluster id that this side stated; see provisional.
 	ownCluster string
-	// boot and dialNo order the inbound connections of a peer; see handshake.
+	// boot is the peer's process. It and dialNo order the inbound connections of a peer; see handshake.
 	boot, dialNo uint64
 
 	out  chan []byte
@@ -167,7 +167,7 @@ func (c *conn) writeLoop() {
 	var tick <-chan time.Time
 	watch := watchdog{c: c}
 	if c.dialer {
-		ticker := time.NewTicker(min(c.t.cfg.HeartbeatTimeout, c.t.cfg.IdleTimeout) / 4)
+		ticker := time.NewTicker(min(c.t.cfg.HeartbeatTimeout/4, c.t.cfg.pingEvery()/2))
 		defer ticker.Stop()
 		tick = ticker.C
 	}
@@ -262,7 +262,7 @@ func (w *watchdog) tick(now time.Duration) (ping bool, err error) {
 		w.probe, w.pinged = now, now
 		return true, nil
 	}
-	if now-w.pinged > cfg.IdleTimeout/4 {
+	if now-w.pinged >= cfg.pingEvery() {
 		w.pinged = now
 		return true, nil
 	}

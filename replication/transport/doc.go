@@ -8,6 +8,16 @@
 //     alike. Frames that are for another incarnation, or come from another than the
 //     hello on their connection named, are refused and counted, as are frames of
 //     unknown and quarantined groups. Real addresses come from Config.Resolve.
+//   - One process. A node id is one process (the boot nonce of its handshake or welcome)
+//     for each peer at a time. A connection, dialled or accepted, control or snapshot, of
+//     another one is refused with ErrTwin while the current one is heard: while any of its
+//     connections is open and a whole frame came on one within ProcessSilence (pings see
+//     to that). When all are closed, as after a kill, the next one that comes is the
+//     current one at once; when they are open and silent, as after a loss of power or of a
+//     stopped process, one that has come for half of ProcessSilence, and the old ones'
+//     connections are closed. Twin tells a process that a peer has refused it for
+//     TwinPatience. Each peer judges by itself: two processes that different peers hear are
+//     not told apart until one of these hears both.
 //   - Order. One control connection per ordered pair of nodes, made by the sender of
 //     requests, carries the frames of all groups; those of one group are handed to
 //     Raft one after the other, in the order in which they were sent. A newer
@@ -39,7 +49,7 @@
 //     and then acknowledges no append of that term or an older one any more.
 //   - Deadlines. Heartbeats, votes, hellos, TimeoutNow: one heartbeat timeout. Appends:
 //     10 s. Snapshots: 10 s without progress, whatever their size. Every read and write
-//     of a connection has a deadline; idle ones are pinged.
+//     of a connection has a deadline; all are pinged.
 //   - Limits. Every queue, frame, window and number of connections is bounded by a field of
 //     Config; what goes beyond is refused with an answer, never dropped in silence.
 //
@@ -62,7 +72,9 @@
 //
 //	 1 handshake      "HFRT", u16 version, u8 kind (1 control, 2 snapshot), str cluster id,
 //	                  str from, str to (node ids), u64 boot nonce, u64 dial number
-//	 2 welcome        "HFRT", u16 version, str cluster id, str node id, str refusal (empty = welcome)
+//	 2 welcome        "HFRT", u16 version, str cluster id, str node id, u64 boot nonce, str where
+//	                  another process of the dialer's id is heard (empty = that is not why),
+//	                  str refusal (empty = welcome)
 //	 3 ping  4 pong   nothing
 //	 5 reply          u8 status, then the answer (status 0) or a text
 //	 6 hello          route, hello; answer: hello

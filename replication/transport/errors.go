@@ -33,6 +33,8 @@ var (
 	ErrBelow = errors.New("below a mark")
 	// ErrOtherCluster: the other side of a connection belongs to another cluster.
 	ErrOtherCluster = errors.New("another cluster")
+	// ErrTwin: another live process has the node id that one side of a connection gave.
+	ErrTwin = errors.New("two live processes with one node id")
 	// ErrHello: the hello of a peer was not accepted here.
 	ErrHello = errors.New("hello not accepted")
 )

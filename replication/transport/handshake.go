@@ -37,6 +37,8 @@ type welcome struct {
 	version uint16
 	cluster string
 	node    string
+	boot    uint64 // of the acceptor's process
+	twin    string // where another process of the dialer's node id is heard, if it is refused for that
 	refusal string
 }
 
@@ -91,6 +93,8 @@ func appendWelcome(dst []byte, w welcome) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, w.version)
 	dst = appendShort(dst, w.cluster)
 	dst = appendShort(dst, w.node)
+	dst = binary.BigEndian.AppendUint64(dst, w.boot)
+	dst = appendShort(dst, cut(w.twin, maxID))
 	return appendShort(dst, cut(w.refusal, maxID))
 }
 
@@ -103,6 +107,8 @@ func parseWelcome(b []byte) (welcome, error) {
 		version: d.u16(),
 		cluster: string(d.short()),
 		node:    string(d.short()),
+		boot:    d.u64(),
+		twin:    string(d.short()),
 		refusal: string(d.short()),
 	}
 	return w, d.end()

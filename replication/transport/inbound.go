@@ -42,12 +42,13 @@ func (t *Transport) serve(ctx context.Context, nc net.Conn) {
 	if c.kind == kindSnapshot {
 		key.group = c.group
 	}
-	old, err := t.register(key, c, hs)
+	old, silent, err := t.register(key, c, hs)
 	if err != nil {
 		close(c.drained)
 		t.refuse(c.nc, err)
 		return
 	}
+	t.replaced(silent)
 	defer t.unregister(key, c)
 	defer close(c.drained)
 	if old != nil {
@@ -57,7 +58,7 @@ func (t *Transport) serve(ctx context.Context, nc net.Conn) {
 		old.close(errors.New("replaced by a newer connection"))
 		<-old.drained
 	}
-	if err := t.welcome(c, ""); err != nil {
+	if err := t.welcome(c); err != nil {
 		c.close(err)
 		return
 	}
@@ -113,13 +114,18 @@ func (t *Transport) greet(nc net.Conn) (*conn, handshake, error) {
 
 // refuse tells a dialer why, as far as it listens.
 func (t *Transport) refuse(nc net.Conn, cause error) {
-	w := welcome{version: Protocol, cluster: t.cfg.ClusterID(), node: t.cfg.NodeID, refusal: cause.Error()}
+	w := welcome{
+		version: Protocol, cluster: t.cfg.ClusterID(), node: t.cfg.NodeID, boot: t.boot, refusal: cause.Error(),
+	}
+	if twin, ok := errors.AsType[*twinError](cause); ok {
+		w.twin = twin.at
+	}
 	b := endFrame(appendWelcome(beginFrame(nil, frameWelcome, 0, 0), w))
 	_, _ = nc.Write(b) // the connection is given up either way
 }
 
-func (t *Transport) welcome(c *conn, refusal string) error {
-	w := welcome{version: Protocol, cluster: c.ownCluster, node: t.cfg.NodeID, refusal: refusal}
+func (t *Transport) welcome(c *conn) error {
+	w := welcome{version: Protocol, cluster: c.ownCluster, node: t.cfg.NodeID, boot: t.boot}
 	b := endFrame(appendWelcome(beginFrame(nil, frameWelcome, 0, 0), w))
 	if _, err := c.nc.Write(b); err != nil {
 		return err
@@ -127,19 +133,22 @@ func (t *Transport) welcome(c *conn, refusal string) error {
 	return c.nc.SetDeadline(time.Time{})
 }
 
-// register makes c the peer's connection and returns the one it replaces. A dial
-// that is older than the current one's, of the same process, is refused: its
+// register makes c the peer's connection and returns the one it replaces, and those of a process that claim
+// gave up. A dial that is older than the current one's, of the same process, is refused: its
 // dialer has given it up.
-func (t *Transport) register(key inboundKey, c *conn, hs handshake) (*conn, error) {
+func (t *Transport) register(key inboundKey, c *conn, hs handshake) (old *conn, silent []*conn, err error) {
 	c.boot, c.dialNo = hs.boot, hs.dial
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	old := t.st.inbound[key]
+	old = t.st.inbound[key]
 	if old != nil && old.boot == hs.boot && old.dialNo > hs.dial {
-		return nil, errors.New("a newer connection is open")
+		return nil, nil, errors.New("a newer connection is open")
+	}
+	if silent, err = t.claim(c); err != nil {
+		return nil, nil, err
 	}
 	t.st.inbound[key] = c
-	return old, nil
+	return old, silent, nil
 }
 
 func (t *Transport) unregister(key inboundKey, c *conn) {

@@ -12,6 +12,8 @@ type Counters struct {
 	Accepted         atomic.Uint64 // inbound connections past the handshake
 	HandshakeRefused atomic.Uint64 // by this node
 	Replaced         atomic.Uint64 // inbound connections closed for a newer one
+	TwinsRefused     atomic.Uint64 // connections to or from a second process of a peer's id
+	TwinsReplaced    atomic.Uint64 // processes of a peer given up for another one: they were silent
 	ProtocolErrors   atomic.Uint64 // connections closed for malformed frames
 
 	UnknownGroup     atomic.Uint64 // frames of groups this node does not have

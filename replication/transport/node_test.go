@@ -48,6 +48,8 @@ func TestConfigIsChecked(t *testing.T) {
 		"RestoreTimeout":   func(c *Config) { c.RestoreTimeout = -1 },
 		"HandshakeTimeout": func(c *Config) { c.HandshakeTimeout = -1 },
 		"IdleTimeout":      func(c *Config) { c.IdleTimeout = -1 },
+		"ProcessSilence":   func(c *Config) { c.ProcessSilence = DefaultIdleTimeout * 3 / 20 },
+		"TwinPatience":     func(c *Config) { c.TwinPatience = 6*time.Second - 1 },
 		"AppendBytes":      func(c *Config) { c.AppendBytes = -1 },
 		"GroupQueue":       func(c *Config) { c.GroupQueue = -1 },
 		"MaxCalls":         func(c *Config) { c.MaxCalls = -1 },

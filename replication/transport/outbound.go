@@ -49,10 +49,7 @@ func (l *link) acquire(w *wait) (*conn, error) {
 				l.mu.Unlock()
 				return nil, err
 			}
-			l.st.dialing = make(chan struct{})
-			if !l.t.spawn(l.dial) {
-				close(l.st.dialing)
-				l.st.dialing = nil
+			if !l.begin() {
 				l.mu.Unlock()
 				return nil, ErrClosed
 			}
@@ -78,6 +75,17 @@ func (l *link) acquire(w *wait) (*conn, error) {
 			return nil, fmt.Errorf("%w: dialling %s: caller gave up", ErrTimeout, l.node)
 		}
 	}
+}
+
+// begin starts a dial. It reports false once the transport is closed. l.mu is held.
+func (l *link) begin() bool {
+	l.st.dialing = make(chan struct{})
+	if !l.t.spawn(l.dial) {
+		close(l.st.dialing)
+		l.st.dialing = nil
+		return false
+	}
+	return true
 }
 
 // dial makes the connection and then serves its reading side until it ends.
@@ -144,6 +152,11 @@ func (t *Transport) connect(ctx context.Context, node string, kind connKind, gro
 		_ = raw.Close() // the handshake's error matters
 		return nil, err
 	}
+	if err := t.claimed(c); err != nil {
+		c.close(err)
+		return nil, err
+	}
+	t.letIn(node)
 	return c, nil
 }
 
@@ -187,6 +200,10 @@ func (t *Transport) shake(
 		if own != "" && w.cluster != "" && own != w.cluster {
 			return nil, fmt.Errorf("%w: %w: %s", ErrRefused, ErrOtherCluster, w.refusal)
 		}
+		if w.twin != "" {
+			t.refusedAsTwin(node, w.twin)
+			return nil, fmt.Errorf("%w: %w: %s", ErrRefused, ErrTwin, w.refusal)
+		}
 		return nil, fmt.Errorf("%w: %s", ErrRefused, w.refusal)
 	}
 	if w.version != Protocol {
@@ -202,7 +219,7 @@ func (t *Transport) shake(
 		return nil, err
 	}
 	c := t.newConn(nc, br, node, kind)
-	c.dialer, c.ownCluster = true, own
+	c.dialer, c.ownCluster, c.boot = true, own, w.boot
 	return c, nil
 }
 

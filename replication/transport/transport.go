@@ -46,6 +46,8 @@ type Transport struct {
 		links      map[string]*link
 		inbound    map[inboundKey]*conn
 		inboundN   int
+		processes  map[string]*process  // by peer
+		refusals   map[string]*refusals // by peer
 	}
 }
 
@@ -71,6 +73,8 @@ func New(cfg Config) (*Transport, error) {
 	t.st.handlers = map[uint8]Handler{}
 	t.st.links = map[string]*link{}
 	t.st.inbound = map[inboundKey]*conn{}
+	t.st.processes = map[string]*process{}
+	t.st.refusals = map[string]*refusals{}
 	return t, nil
 }
 

@@ -293,7 +293,7 @@ func TestHandshakeFrames(t *testing.T) {
 			t.Errorf("%s: %v, want ErrProtocol and %q", name, err, tc.text)
 		}
 	}
-	w := welcome{version: Protocol, cluster: "c", node: "n2", refusal: strings.Repeat("r", maxID+1)}
+	w := welcome{version: Protocol, cluster: "c", node: "n2", boot: 5, twin: "host:1", refusal: strings.Repeat("r", maxID+1)}
 	gotW, err := parseWelcome(appendWelcome(nil, w))
 	w.refusal = w.refusal[:maxID]
 	if err != nil || gotW != w {
@@ -337,10 +337,11 @@ func FuzzFrame(f *testing.F) {
 		endFrame(
 			appendWelcome(
 				beginFrame(nil, frameWelcome, 0, 0),
-				welcome{version: Protocol, node: "b", refusal: "no"},
+				welcome{version: Protocol, node: "b", boot: 1 << 40, twin: "host:1", refusal: "no"},
 			),
 		),
 	)
+	f.Add(endFrame(appendWelcome(beginFrame(nil, frameWelcome, 0, 0), welcome{version: Protocol, node: "b", boot: 7})))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		fr, err := readFrame(bufio.NewReader(bytes.NewReader(b)), 1<<16)
 		if err != nil {
@@ -359,6 +360,10 @@ func FuzzFrame(f *testing.F) {
 				t.Fatalf("handshake encodes to %x, was %x", again, fr.payload)
 			}
 		}
-		_, _ = parseWelcome(fr.payload)
+		if w, err := parseWelcome(fr.payload); err == nil {
+			if again := appendWelcome(nil, w); !bytes.Equal(again, fr.payload) {
+				t.Fatalf("welcome encodes to %x, was %x", again, fr.payload)
+			}
+		}
 	})
 }
