@@ -162,11 +162,13 @@ func read(ctx context.Context, js jetstream.JetStream, stream string, n *Node, l
 	var cons jetstream.Consumer
 	for range placings {
 		if cons != nil {
-			_ = js.DeleteConsumer(ctx, stream, cons.CachedInfo().Name)
+			forget(ctx, js, cons)
 		}
-		var err error
-		cons, err = js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
-			AckPolicy: jetstream.AckNonePolicy, Replicas: 1, InactiveThreshold: time.Minute,
+		err := called(ctx, func(ctx context.Context) (err error) {
+			cons, err = js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
+				AckPolicy: jetstream.AckNonePolicy, Replicas: 1, InactiveThreshold: time.Minute,
+			})
+			return err
 		})
 		if err != nil {
 			return r, err
@@ -203,7 +205,24 @@ func read(ctx context.Context, js jetstream.JetStream, stream string, n *Node, l
 			return r, ctx.Err()
 		}
 	}
-	return r, js.DeleteConsumer(ctx, stream, cons.CachedInfo().Name)
+	forget(ctx, js, cons)
+	return r, nil
+}
+
+// forget removes a reader's consumer; one that stays goes by itself.
+func forget(ctx context.Context, js jetstream.JetStream, cons jetstream.Consumer) {
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_ = js.DeleteConsumer(call, cons.CachedInfo().Stream, cons.CachedInfo().Name)
+}
+
+// called makes a call of the API until it is answered: NATS may lose a request, or its answer, when a leader goes.
+func called(ctx context.Context, f func(context.Context) error) error {
+	return process.Until(ctx, func() error {
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		return f(call)
+	})
 }
 
 // hashes asks each replica of each group for its state, until all are at the same index.
