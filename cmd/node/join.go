@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -248,7 +249,33 @@ func (n *Node) establish(ctx context.Context, founders []replication.Founder) er
 	if _, ok := n.meta.Get(foundersKey); err != nil && !ok {
 		return err
 	}
+	if err := n.formed(ctx); err != nil {
+		return err
+	}
 	return n.host.MintCluster(ctx)
+}
+
+// formWait is how long formed waits before the bootstrap is tried again.
+const formWait = 5 * time.Second
+
+// formed returns once every event group has had a leader: then a majority holds its first configuration. Before that
+// the cluster has no id, so that whoever leads group 0 finishes what was begun: one that began it, gave the cluster an
+// id and came back without its files might have been the only one to hold that of a group.
+func (n *Node) formed(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, formWait)
+	defer cancel()
+	var err error
+	n.every(ctx, membershipTick, func() bool {
+		err = nil
+		for _, g := range n.host.Groups()[1:] {
+			row, _, rerr := replication.Row[replication.GroupRow](n.host.Meta(), replication.GroupKey(g.ID()))
+			if rerr != nil || row.Term == 0 {
+				err = errors.Join(err, rerr, fmt.Errorf("group %d: no leader yet", g.ID()))
+			}
+		}
+		return err != nil
+	})
+	return err
 }
 
 // founderCount is how many of the nodes found the cluster: odd, at most max_voters.
