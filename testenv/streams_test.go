@@ -116,7 +116,7 @@ func drop(t *testing.T, js jetstream.JetStream, name string) {
 }
 
 // recreateRows is more than the log keeps behind snapshots in TestRecreatedStreamOfANodeThatWasAway.
-const recreateRows = 300
+const recreateRows = 120
 
 // While a node is away, a stream is deleted and another of its name is made, and the log behind that is cut: the
 // node that comes back, and leads, has the new stream only (https://github.com/nats-io/nats-server/issues/8413).
