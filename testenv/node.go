@@ -28,7 +28,8 @@ const segmentSize = 8 << 20
 // Node is a node in this process that can be stopped and started again, on the same ports and the same data.
 // Its methods may be called from any goroutine.
 type Node struct {
-	cfg node.Config
+	cfg   node.Config
+	ports *Ports // whose blocks are its own as long as it is there
 
 	mu struct {
 		sync.Mutex
@@ -74,7 +75,7 @@ func NewNode(cfg node.Config, ports *Ports) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Node{cfg: cfg}, nil
+	return &Node{cfg: cfg, ports: ports}, nil
 }
 
 // ID is the node id.

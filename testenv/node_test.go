@@ -200,8 +200,34 @@ func TestPorts(t *testing.T) {
 	if _, err := p.Address(); !errors.Is(err, ErrNoPort) {
 		t.Errorf("no port is left: %v, want %v", err, ErrNoPort)
 	}
-	p.Release(portLow)
+	p.Release(portLow + 1)
 	if _, err := p.Reserve(); err != nil && !errors.Is(err, ErrNoPort) { // it may be taken by somebody else
 		t.Error(err)
+	}
+}
+
+// Two Ports share no block, so that a port of a node that is down is not given to another test.
+func TestPortsOfOthers(t *testing.T) {
+	t.Parallel()
+	blocks := func(p *Ports) map[int]bool {
+		out := make(map[int]bool)
+		for range 2 * portBlock {
+			port, err := p.Reserve()
+			if err != nil {
+				t.Fatal(err)
+			}
+			out[port-port%portBlock] = true
+		}
+		return out
+	}
+	var a, b Ports
+	of, others := blocks(&a), blocks(&b)
+	for block := range of {
+		if others[block] {
+			t.Errorf("both have ports of the block at %d", block)
+		}
+	}
+	if len(of) < 3 || len(of) != len(a.blocks) {
+		t.Errorf("%d ports are of %d blocks, %d are held", 2*portBlock, len(of), len(a.blocks))
 	}
 }
