@@ -159,18 +159,7 @@ func TestDamagedNodeIsReseeded(t *testing.T) {
 	defer func() { _ = c.Stop(context.Background()) }()
 	js := stream(t, c.Nodes[0].URL())
 	stored := 0
-	publish := func(n int) {
-		t.Helper()
-		for range n {
-			ack, err := js.Publish("damage.x", []byte(fmt.Sprint(stored)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if stored++; ack.Sequence != uint64(stored) {
-				t.Fatalf("message %d got sequence %d", stored, ack.Sequence)
-			}
-		}
-	}
+	publish := func(n int) { t.Helper(); stored = publishMore(t, js, stored, n) }
 	publish(50)
 	victim := c.Nodes[2]
 	for _, group := range []int{1, 0} {
@@ -358,4 +347,19 @@ func clusterIDOf(t *testing.T, dir, id string) string {
 		t.Fatalf("no cluster id: %v", err)
 	}
 	return v.Cluster
+}
+
+// publishMore publishes n messages, numbered on from those that are stored, and returns how many are then.
+func publishMore(t *testing.T, js nats.JetStreamContext, stored, n int) int {
+	t.Helper()
+	for range n {
+		ack, err := js.Publish("damage.x", []byte(fmt.Sprint(stored)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stored++; ack.Sequence != uint64(stored) {
+			t.Fatalf("message %d got sequence %d", stored, ack.Sequence)
+		}
+	}
+	return stored
 }

@@ -220,18 +220,7 @@ func damagedIdentity(t *testing.T, c trio, damage func(*testing.T, string), file
 	nodes, dir := c.nodes, c.dir
 	js := stream(t, nodes[0].URL())
 	stored := 0
-	publish := func(n int) {
-		t.Helper()
-		for range n {
-			ack, err := js.Publish("damage.x", []byte(fmt.Sprint(stored)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if stored++; ack.Sequence != uint64(stored) {
-				t.Fatalf("message %d got sequence %d", stored, ack.Sequence)
-			}
-		}
-	}
+	publish := func(n int) { t.Helper(); stored = publishMore(t, js, stored, n) }
 	publish(20)
 	victim, data := nodes[2], filepath.Join(dir, "n3")
 	cluster := clusterIDOf(t, dir, "n1")

@@ -62,7 +62,7 @@
 // else's now, and his ack, nak or term stands. Only if he stays silent until his
 // ack wait ends does the refused ack settle the message instead of a third
 // delivery: the work was done, and a worker slower than its ack wait would
-// otherwise go round for ever. Config.AckAnyDelivery is JetStream's rule: any
+// otherwise go round for ever. Config.AckAnyDelivery, which ingress sets, is JetStream's rule: any
 // delivery's ack settles. Nak and progress count only if they are of the last
 // delivery; they are answered in any case. The ack of a message that reached
 // max_deliver settles it.
