@@ -11,7 +11,7 @@ TOOL := go tool -modfile=.ci/tools/go.mod
 # Settings, all of which can be given on the command line.
 ARGS     ?=
 PKG      ?= ./...
-FUZZTIME ?= 5s
+FUZZTIME ?= 10000x
 COUNT    ?= 10
 SEEDS    ?= 20
 KILLS    ?= 20
