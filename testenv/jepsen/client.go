@@ -41,6 +41,16 @@ func connect(n *Node, name string) (*nats.Conn, error) {
 		nats.Timeout(connectTimeout), nats.PingInterval(callTimeout), nats.MaxPingsOutstanding(2))
 }
 
+// connectAny opens a connection to whichever node can be reached, and to another when that ends.
+func connectAny(c *Cluster, name string) (*nats.Conn, error) {
+	var urls []string
+	for _, n := range c.Nodes {
+		urls = append(urls, "nats://"+n.Client)
+	}
+	return nats.Connect(strings.Join(urls, ","), nats.Name(name), nats.IgnoreDiscoveredServers(),
+		nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait), nats.Timeout(connectTimeout))
+}
+
 // createStreams makes the streams and the consumer. Messages expire when they are of an age that
 // none reaches in a run, so one that is missing was lost, or went because of a clock that moved.
 func createStreams(ctx context.Context, c *Cluster, age time.Duration) error {

@@ -59,6 +59,76 @@ func TestShortRunsReachEveryFaultTogether(t *testing.T) {
 	}
 }
 
+// TestVariantsComeInTurn: within a run, under seeds in a row, and in short runs of the same block.
+func TestVariantsComeInTurn(t *testing.T) {
+	t.Parallel()
+	names, all := defaults(), nemeses()
+	blocks := uint64(Blocks(names))
+	for _, name := range names {
+		variants := all[name].variants
+		if len(variants) == 0 {
+			continue
+		}
+		shown := func(plan []Step) (out []string) {
+			for _, s := range plan {
+				if s.Name == name {
+					out = append(out, s.Variant)
+				}
+			}
+			return out
+		}
+		var short []string
+		for k := range uint64(len(variants)) {
+			first := shown(NewPlan(7+k*blocks, names, len(names)))
+			short = append(short, first...)
+			if next := shown(NewPlan(8+k*blocks, names, len(names))); (8+k*blocks)%blocks != 0 && next[0] == first[0] {
+				t.Errorf("%s:%s comes first under two seeds in a row", name, first[0])
+			}
+		}
+		long := shown(NewPlan(7, names, len(variants)*len(names)))
+		for what, got := range map[string][]string{"a long run": long, "short runs": short} {
+			slices.Sort(got)
+			if diff := cmp.Diff(slices.Sorted(slices.Values(variants)), got); diff != "" {
+				t.Errorf("%s, %s (-want +got):\n%s", name, what, diff)
+			}
+		}
+	}
+}
+
+// TestOneVariantCanBeAskedFor also checks that the variants of the same fault go on in turn.
+func TestOneVariantCanBeAskedFor(t *testing.T) {
+	t.Parallel()
+	for _, s := range NewPlan(3, []string{"hang:cut-off"}, 5) {
+		if s.Name != "hang" || s.Variant != hangCut || s.fault() != "hang:cut-off" {
+			t.Errorf("%s", s)
+		}
+	}
+	got := NewPlan(3, []string{"hang"}, 3)
+	if got[0].Variant == got[1].Variant || got[1].Variant == got[2].Variant || got[0].Variant == got[2].Variant {
+		t.Errorf("three hangs: %v", got)
+	}
+	for _, s := range NewPlan(3, defaults(), 200) {
+		if s.Variant == clockCorrect {
+			t.Errorf("%s comes, and nobody asked for it", s)
+		}
+	}
+}
+
+// TestOneNodeOnly: a step that may hit one node only keeps a permutation.
+func TestOneNodeOnly(t *testing.T) {
+	t.Parallel()
+	for _, s := range NewPlan(3, []string{"bitflip"}, 20) {
+		for node := range nodes {
+			got := s.on(node)
+			order := got.Order
+			slices.Sort(order[:])
+			if got.Order[0] != node || !got.Fixed || order != [nodes]int{0, 1, 2} {
+				t.Errorf("%s on %d: %s", s, node, got)
+			}
+		}
+	}
+}
+
 // TestCostsAreOfFaults: a name that is gone would go unnoticed.
 func TestCostsAreOfFaults(t *testing.T) {
 	t.Parallel()

@@ -50,14 +50,19 @@ func TestFilesAreFoundByKind(t *testing.T) {
 		"groups/1/state/db-1/MANIFEST-000001", "groups/1/state/POINTER", "groups/1/INCARNATION", "NODE", "LOCK",
 		"jetstream/APP/streams/S/msgs/1.blk", "jetstream/APP/streams/S/msgs/index.db", "jetstream/x/meta.inf",
 		"jetstream/x/meta.sum", "jetstream/x/tav.idx", "jetstream/x/snapshots/snap.2.10",
+		"jetstream/APP/streams/S/obs/C/o.dat", "groups/1/damaged-log-1/00000000000000000003.seg",
 	} {
 		file := filepath.Join(dir, "data", name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
+		if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}
+	}
+	empty := filepath.Join(dir, "data", "groups", "1", "log", "00000000000000000002.seg")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil { // there is nothing to damage in it
+		t.Fatal(err)
 	}
 	n := &Node{dir: dir}
 	for _, f := range []flavor{&holdfast{}, &streamServer{}} {
@@ -65,6 +70,11 @@ func TestFilesAreFoundByKind(t *testing.T) {
 			got, err := (&Cluster{}).files(n, patterns)
 			if err != nil || len(got) == 0 {
 				t.Errorf("%T: %s: %v, %v", f, kind, got, err)
+			}
+		}
+		for _, kind := range f.snapshots() {
+			if f.kinds()[kind] == nil {
+				t.Errorf("%T: there is no kind %q", f, kind)
 			}
 		}
 	}

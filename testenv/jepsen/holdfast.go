@@ -59,13 +59,15 @@ func (c *Cluster) any(ctx context.Context, but *Node, path string) error {
 	return errors.Join(errs...)
 }
 
-// kinds leaves out NODE and INCARNATION: a node that does not know who it is refuses to
-// start, and says so; nothing is rebuilt then.
+// snapshots are what says which state is there, and what it consists of.
+func (*holdfast) snapshots() []string { return []string{"pointer", "manifest"} }
+
 func (*holdfast) kinds() map[string][]string {
 	return map[string][]string{
 		"log":      {"*.seg", "SEGMENTS"},
 		"table":    {"*.sst"},
 		"manifest": {"MANIFEST-*", "OPTIONS-*", "marker.*"},
 		"pointer":  {"POINTER*"},
+		"identity": {"NODE", "INCARNATION"},
 	}
 }

@@ -102,9 +102,16 @@ func removeServer(ctx context.Context, n *Node, body []byte) error {
 	return nil
 }
 
+// kinds are by server/filestore.go and server/raft.go: blocks of streams, and of the logs of
+// their Raft groups, which are of the same form; the state of a stream as of its last orderly
+// end; what streams, consumers and groups are, and its checksum; term, vote, peers and commit of
+// a group; its snapshots; and what a consumer has delivered.
 func (*streamServer) kinds() map[string][]string {
 	return map[string][]string{
 		"block": {"*.blk"}, "state": {"*.db"}, "info": {"*.inf"}, "sum": {"*.sum"}, "index": {"*.idx"},
-		"snapshot": {"snap*"},
+		"snapshot": {"snap.*"}, "consumer": {"o.dat"},
 	}
 }
+
+// snapshots are those of Raft groups, and the state that a stream starts from.
+func (*streamServer) snapshots() []string { return []string{"snapshot", "state"} }

@@ -34,6 +34,8 @@ type world struct {
 	c   *Cluster
 	h   *History
 	say func(format string, args ...any)
+	// acceptAfter is for how long wall clocks must be ahead until the system follows them.
+	acceptAfter time.Duration
 	// found are broken promises, in words.
 	found []string
 }
@@ -120,7 +122,7 @@ func hold(ctx context.Context, d time.Duration) error {
 
 // victim is the leader or the first of the step.
 func (w *world) victim(ctx context.Context, s Step) *Node {
-	if s.Choice%2 == 0 {
+	if s.Choice%2 == 0 && !s.Fixed {
 		return w.leader(ctx, s)
 	}
 	return w.node(s, 0)
@@ -203,14 +205,14 @@ func partition(ctx context.Context, w *world, s Step) error {
 	n := w.victim(ctx, s)
 	return w.during(s.Name, func() error {
 		var err error
-		switch s.Choice / 2 % 4 {
-		case 0:
+		switch s.Variant {
+		case cutBoth:
 			w.say("%s cut off", n.ID)
 			err = w.c.Isolate(n)
-		case 1:
+		case cutUnheard:
 			w.say("%s is not heard", n.ID)
 			err = w.oneWay(n, func(o *Node) error { return w.c.Net.Set(n.Slot, o.Slot, cut) })
-		case 2:
+		case cutDeaf:
 			w.say("%s does not hear", n.ID)
 			err = w.oneWay(n, func(o *Node) error { return w.c.Net.Set(o.Slot, n.Slot, cut) })
 		default:
@@ -252,7 +254,7 @@ func resets(ctx context.Context, w *world, s Step) error {
 func delays(ctx context.Context, w *world, s Step) error {
 	slow := netcut.State{Delay: delay, Jitter: jitter}
 	hit := w.c.Nodes
-	if s.Choice%2 == 0 {
+	if s.Variant == hitOne {
 		hit = []*Node{w.node(s, 0)}
 	}
 	w.say("slow links of %d nodes for %v", len(hit), 2*s.Hold)
@@ -303,7 +305,7 @@ func mixed(ctx context.Context, w *world, s Step) error {
 func member(ctx context.Context, w *world, s Step) error {
 	n := w.victim(ctx, s)
 	old := n.ID
-	if s.Choice/2%2 == 0 {
+	if s.Variant == memberEmpty {
 		w.say("%s comes back without its files", old)
 		return errors.Join(w.c.Kill(n), w.c.wipe(n), w.c.Start(n), w.ready(ctx))
 	}

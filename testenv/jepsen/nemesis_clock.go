@@ -13,17 +13,27 @@ const (
 	yieldsWithin = 50 * time.Second
 )
 
-// clocks is S8. The wall clock of one node moves, then those of all; a node is restarted
-// meanwhile, or all are killed and started; then they move back. All the time a probe
-// looks at what follows the time: see probe.
+// clocks is S8.
 func clocks(ctx context.Context, w *world, s Step) error {
+	if s.Variant == clockCorrect {
+		return corrected(ctx, w, s)
+	}
+	return jumps(ctx, w, s)
+}
+
+// jumps moves the wall clock of one node, then those of all; a node is restarted meanwhile,
+// or all are killed and started, a year ahead; then they move back. All the time a probe
+// looks at what follows the time: see probe.
+func jumps(ctx context.Context, w *world, s Step) error {
 	rng := rand.New(rand.NewPCG(s.Choice, 3))
 	jump := func() time.Duration {
 		return []time.Duration{time.Hour, -time.Hour, aYear, -aYear}[rng.IntN(4)]
 	}
 	n, one, all := w.victim(ctx, s), jump(), jump()
-	stop := rng.IntN(4) == 0
-	if rng.IntN(4) == 0 {
+	if s.Variant == clockStop {
+		all = aYear
+	}
+	if s.Variant == clockYield {
 		n = w.leader(ctx, s)
 		if err := w.yields(ctx, s, n, one); err != nil {
 			return err
@@ -39,7 +49,7 @@ func clocks(ctx context.Context, w *world, s Step) error {
 	w.say("all wall clocks are off by %v", all)
 	err = errors.Join(err, w.setWalls(ctx, all, w.c.Nodes...), hold(ctx, s.Hold))
 	again := []*Node{w.victim(ctx, s)}
-	if stop {
+	if s.Variant == clockStop {
 		again = w.c.Nodes
 	}
 	w.say("%d of them killed and started", len(again))

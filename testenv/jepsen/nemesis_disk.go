@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -148,8 +149,9 @@ func applied(ctx context.Context, n *Node) map[int]uint64 {
 
 // failingDisk has a node's disk answer EIO.
 func failingDisk(ctx context.Context, w *world, s Step) error {
+	what, lost := strings.CutSuffix(s.Variant, eioLost)
 	n, how := w.victim(ctx, s), syncFails
-	if s.Choice/2%2 == 0 {
+	if what == eioWrite {
 		how = writeFails
 	}
 	d, err := n.sick()
@@ -161,7 +163,7 @@ func failingDisk(ctx context.Context, w *world, s Step) error {
 		return err
 	}
 	err = errors.Join(w.c.Kill(n), w.serve(ctx), hold(ctx, s.Hold))
-	if s.Choice/4%2 == 0 {
+	if lost {
 		w.say("the disk of %s has lost what it did not sync", n.ID)
 		err = errors.Join(err, d.cutPower(ctx))
 	}
@@ -176,10 +178,10 @@ func hangingDisk(ctx context.Context, w *world, s Step) error {
 	if follower == leader {
 		follower = w.node(s, 1)
 	}
-	switch s.Choice % 4 {
-	case 0, 1:
+	switch s.Variant {
+	case hitLeader:
 		return hangs(ctx, w, s, leader)
-	case 2:
+	case hitFollower:
 		return hangs(ctx, w, s, follower)
 	default:
 		return w.during(s.Name, func() error {

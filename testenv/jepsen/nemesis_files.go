@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -35,10 +37,10 @@ func damaging(ctx context.Context, w *world, s Step, f func(n *Node, rng *rand.R
 func bitflip(ctx context.Context, w *world, s Step) error {
 	return damaging(ctx, w, s, func(n *Node, rng *rand.Rand) error {
 		file, err := pick(w, n, rng)
-		if file == "" || err != nil {
+		if err != nil {
 			return err
 		}
-		w.say("%d bits flipped in %s of %s", flips, filepath.Base(file), n.ID)
+		w.say("%d bits flipped in %s of %s", flips, n.name(file), n.ID)
 		return flip(file, rng)
 	})
 }
@@ -46,7 +48,7 @@ func bitflip(ctx context.Context, w *world, s Step) error {
 func truncate(ctx context.Context, w *world, s Step) error {
 	return damaging(ctx, w, s, func(n *Node, rng *rand.Rand) error {
 		file, err := pick(w, n, rng)
-		if file == "" || err != nil {
+		if err != nil {
 			return err
 		}
 		info, err := os.Stat(file)
@@ -54,7 +56,7 @@ func truncate(ctx context.Context, w *world, s Step) error {
 			return err
 		}
 		cut := int64(rand.NewZipf(rng, 1.5, 1, uint64(info.Size()-1)).Uint64()) + 1
-		w.say("%d bytes cut off %s of %s", cut, filepath.Base(file), n.ID)
+		w.say("%d bytes cut off %s of %s", cut, n.name(file), n.ID)
 		return os.Truncate(file, info.Size()-cut)
 	})
 }
@@ -63,7 +65,7 @@ func truncate(ctx context.Context, w *world, s Step) error {
 func snapshot(ctx context.Context, w *world, s Step) error {
 	return damaging(ctx, w, s, func(n *Node, rng *rand.Rand) error {
 		var files []string
-		for _, kind := range []string{"pointer", "manifest", "snapshot"} {
+		for _, kind := range w.c.flavor.snapshots() {
 			found, err := w.c.files(n, w.c.flavor.kinds()[kind])
 			if err != nil {
 				return err
@@ -75,11 +77,11 @@ func snapshot(ctx context.Context, w *world, s Step) error {
 			return nil
 		}
 		file := files[rng.IntN(len(files))]
-		if rng.IntN(2) == 0 {
-			w.say("%s of %s removed", filepath.Base(file), n.ID)
+		if s.Variant == fileRemoved {
+			w.say("%s of %s removed", n.name(file), n.ID)
 			return os.Remove(file)
 		}
-		w.say("%d bits flipped in %s of %s", flips, filepath.Base(file), n.ID)
+		w.say("%d bits flipped in %s of %s", flips, n.name(file), n.ID)
 		return flip(file, rng)
 	})
 }
@@ -118,7 +120,7 @@ func syncFile(path string) error {
 // diskFull is S9.
 func diskFull(ctx context.Context, w *world, s Step) error {
 	hit := w.c.Nodes
-	if s.Choice%2 == 0 {
+	if s.Variant == hitLeader {
 		hit = []*Node{w.leader(ctx, s)}
 	}
 	w.say("disks of %d nodes full for %v", len(hit), s.Hold)
@@ -150,31 +152,49 @@ func slowSync(ctx context.Context, w *world, s Step) error {
 	return errors.Join(err, sick.stall(0), w.ready(ctx))
 }
 
-// pick chooses a file of a kind; empty if there is none.
+// pick chooses one of the kinds of files that the node has, and one of that kind.
 func pick(w *world, n *Node, rng *rand.Rand) (string, error) {
 	kinds := w.c.flavor.kinds()
-	var names []string
-	for name := range kinds {
-		names = append(names, name)
+	var have [][]string
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		files, err := w.c.files(n, kinds[kind])
+		if err != nil {
+			return "", err
+		}
+		if len(files) > 0 {
+			have = append(have, files)
+		}
 	}
-	slices.Sort(names)
-	kind := names[rng.IntN(len(names))]
-	files, err := w.c.files(n, kinds[kind])
-	if err != nil {
-		return "", err
+	if len(have) == 0 {
+		return "", fmt.Errorf("%s has no file of any kind", n.ID)
 	}
-	if len(files) == 0 {
-		w.say("%s has no file of kind %s", n.ID, kind)
-		return "", nil
-	}
+	files := have[rng.IntN(len(have))]
 	return files[rng.IntN(len(files))], nil
 }
 
-// files lists a node's files whose base name matches a pattern, in order of their names.
+// name tells a file of a node, from its data directory on.
+func (n *Node) name(file string) string {
+	if rel, err := filepath.Rel(n.data(), file); err == nil {
+		return rel
+	}
+	return file
+}
+
+// asidePrefix begins the names of directories that a node has set aside, and does not use.
+const asidePrefix = "damaged-"
+
+// files lists a node's files whose base name matches a pattern, in order of their names: those
+// that hold anything and are in use.
 func (c *Cluster) files(n *Node, patterns []string) ([]string, error) {
 	var out []string
 	err := filepath.WalkDir(n.data(), func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), asidePrefix) {
+			return fs.SkipDir
+		}
 		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		if info, err := d.Info(); err != nil || info.Size() == 0 {
 			return err
 		}
 		for _, p := range patterns {

@@ -17,38 +17,29 @@ import (
 	"github.com/holdfast-mq/holdfast/testenv/process"
 )
 
-// membershipFaults change who is in the cluster; all of them are Holdfast's alone, for the others have no such
-// commands, or move no votes.
+// membershipFaults change who is in the cluster. Most of them are Holdfast's alone: nats-server has no such commands,
+// or has them and promises nothing of the kind.
 func membershipFaults() map[string]nemesis {
 	return map[string]nemesis{
 		"grow": {
-			what: "three nodes become five and three again, by command, a leader killed in between",
-			run:  onHoldfast(grow),
+			what:   "three nodes become five and three again, by command, a leader killed in between",
+			common: true, run: grow,
+			foreign: "new servers get no vote there: the replicas of a stream are a setting of the stream",
 		},
 		"move": {
-			what: "one node, or all at once, back with their files on other addresses",
-			run:  onHoldfast(move),
+			what:   "one node, or all at once, back with their files on other addresses",
+			common: true, variants: []string{hitOne, hitAll}, run: move,
 		},
 		"return": {
-			what: "a node removed by command comes back with its old files: it is refused",
-			run:  onHoldfast(returned),
+			what:   "a node removed by command comes back with its old files: it is refused",
+			common: true, run: returned,
+			foreign: "it promises nothing of a removed server that comes back",
 		},
 		"twins": {
-			what: "a second node with the id of a live one, empty or with a copy of its files: it is refused",
-			run:  onHoldfast(twins),
+			what:   "a second node with the id of a live one, empty or with a copy of its files: it is refused",
+			common: true, variants: []string{twinEmpty, twinCopy}, run: twins,
+			foreign: "it promises nothing of two servers of one name",
 		},
-	}
-}
-
-type fault func(ctx context.Context, w *world, s Step) error
-
-func onHoldfast(f fault) fault {
-	return func(ctx context.Context, w *world, s Step) error {
-		if w.c.Kind != Holdfast {
-			w.say("only Holdfast has this")
-			return nil
-		}
-		return f(ctx, w, s)
 	}
 }
 
@@ -170,7 +161,7 @@ func (w *world) refused(ctx context.Context, n *Node, text string) error {
 // move gives nodes other addresses for other nodes.
 func move(ctx context.Context, w *world, s Step) error {
 	hit := w.c.Nodes
-	if s.Choice%2 == 0 {
+	if s.Variant == hitOne {
 		hit = []*Node{w.victim(ctx, s)}
 	}
 	w.say("%d nodes move", len(hit))
@@ -236,7 +227,7 @@ func twins(ctx context.Context, w *world, s Step) error {
 	if err := w.c.wipe(twin); err != nil {
 		return err
 	}
-	if s.Choice/2%2 == 0 {
+	if s.Variant == twinCopy {
 		w.say("a copy of %s", n.ID)
 		err := errors.Join(w.c.Kill(n), os.CopyFS(twin.data(), os.DirFS(n.data())), w.c.Start(n), w.ready(ctx))
 		if err != nil {

@@ -4,6 +4,40 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
+)
+
+// Names of variants.
+const (
+	hitOne      = "one"
+	hitAll      = "all"
+	hitLeader   = "leader"
+	hitFollower = "follower"
+
+	cutBoth    = "both"
+	cutUnheard = "unheard"
+	cutDeaf    = "deaf"
+	cutPair    = "pair"
+
+	memberEmpty    = "empty"
+	memberReplaced = "replaced"
+
+	twinEmpty = "empty"
+	twinCopy  = "copy"
+
+	fileFlipped = "flipped"
+	fileRemoved = "removed"
+
+	eioSync  = "sync"
+	eioWrite = "write"
+	eioLost  = "-lost" // and what was not synced is gone afterwards
+
+	hangCut = "cut-off"
+
+	clockJump    = "jump"
+	clockStop    = "stop"
+	clockYield   = "yield"
+	clockCorrect = "correct"
 )
 
 // nemesis is one named fault.
@@ -23,7 +57,12 @@ type nemesis struct {
 	takes bool
 	// missing says why it cannot run; empty: it can.
 	missing string
-	run     func(ctx context.Context, w *world, s Step) error
+	// foreign says why it is not run on nats-server; empty: it is.
+	foreign string
+	// variants are what it does instead of one thing, by name: in turn, from one that the seed
+	// decides. Those of asked are done only if somebody asks for them.
+	variants, asked []string
+	run             func(ctx context.Context, w *world, s Step) error
 }
 
 // nemeses are all faults by name.
@@ -45,18 +84,18 @@ func coreFaults() map[string]nemesis {
 		},
 		"pause-kill": {what: "the same with SIGSTOP in place of the cuts", common: true, run: pauseKill},
 		"pause":      {what: "SIGSTOP of the leader for 10 to 30 s", common: true, run: pauseLeader},
-		"part":       {what: "a node cut off, both ways or one way, or two nodes cut off from each other", common: true, run: partition},
+		"part":       {what: "a node cut off, both ways or one way, or two nodes cut off from each other", common: true, variants: []string{cutBoth, cutUnheard, cutDeaf, cutPair}, run: partition},
 		"reset":      {what: "connections of one node reset, again and again", common: true, run: resets},
-		"packet":     {what: "delays of 100 ± 50 ms on all links, or those of one node", common: true, run: delays},
+		"packet":     {what: "delays of 100 ± 50 ms on all links, or those of one node", common: true, variants: []string{hitOne, hitAll}, run: delays},
 		"rolling":    {what: "every node restarted by SIGTERM, one after another", common: true, run: rolling},
 		"mix":        {what: "one node cut off, another killed, the rest slow", common: true, run: mixed},
-		"member":     {what: "a node is replaced by one of another name, or comes back under its own without its files", common: true, takes: true, run: member},
+		"member":     {what: "a node is replaced by one of another name, or comes back under its own without its files", common: true, takes: true, variants: []string{memberEmpty, memberReplaced}, run: member},
 
 		"bitflip":    {what: "about two bits flipped in a file of one killed node", common: true, takes: true, run: bitflip},
 		"truncate":   {what: "the end of a file of one killed node cut off", common: true, takes: true, run: truncate},
-		"snapshot":   {what: "snapshot or pointer file of one killed node damaged or removed", common: true, takes: true, run: snapshot},
+		"snapshot":   {what: "snapshot or pointer file of one killed node damaged or removed", common: true, takes: true, variants: []string{fileFlipped, fileRemoved}, run: snapshot},
 		"timetravel": {what: "files of one node put back to what they were a while ago", common: true, takes: true, run: timeTravel},
-		"disk-full":  {what: "the disk of the leader, or of all, filled up and freed", common: true, disk: true, run: diskFull},
+		"disk-full":  {what: "the disk of the leader, or of all, filled up and freed", common: true, disk: true, variants: []string{hitLeader, hitAll}, run: diskFull},
 		"slow-fsync": {
 			what:   "every fsync of the leader takes seconds, longer than the fault lasts perhaps",
 			common: true, disk: true, slow: true, run: slowSync,
@@ -65,14 +104,17 @@ func coreFaults() map[string]nemesis {
 		"eio": {
 			what:   "writes or syncs of the leader or another node fail with EIO: it must end with exit code 4",
 			common: true, disk: true, slow: true, run: failingDisk,
+			variants: []string{eioSync, eioWrite, eioSync + eioLost, eioWrite + eioLost},
 		},
 		"hang": {
 			what:   "the disk of the leader or a follower hangs for 45 s, or a follower is cut off for 60 s",
 			common: true, disk: true, slow: true, run: hangingDisk,
+			variants: []string{hitLeader, hitFollower, hangCut},
 		},
 		"clock": {
 			what:   "wall clocks of one node and of all moved by 1 h or 1 year, and back, with restarts in between",
 			common: true, wall: true, run: clocks,
+			variants: []string{clockJump, clockStop, clockYield}, asked: []string{clockCorrect},
 		},
 	}
 }
@@ -82,12 +124,18 @@ func Describe() map[string]string {
 	out := make(map[string]string)
 	for name, n := range nemeses() {
 		out[name] = n.what
+		if all := append(slices.Clone(n.variants), n.asked...); len(all) > 0 {
+			out[name] += " (variants: " + strings.Join(all, ", ") + ")"
+		}
 		if n.missing != "" {
 			out[name] += " (not run: " + n.missing + ")"
 		}
 	}
 	return out
 }
+
+// MovesClocks says whether a nemesis, named as ParseNemeses returns it, needs wall clocks that can be moved.
+func MovesClocks(name string) bool { return nemeses()[baseOf(name)].wall }
 
 func sortedNames(m map[string]nemesis) []string { return slices.Sorted(maps.Keys(m)) }
 

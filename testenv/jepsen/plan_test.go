@@ -2,6 +2,7 @@ package jepsen
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -67,6 +68,7 @@ func TestParseNemeses(t *testing.T) {
 		{"all", sortedNames(nemeses())},
 		{"none", nil},
 		{"kill,part", []string{"kill", "part"}},
+		{"hang:cut-off,clock:correct", []string{"hang:cut-off", "clock:correct"}},
 	} {
 		got, err := ParseNemeses(tt.list)
 		if diff := cmp.Diff(tt.want, got); err != nil || diff != "" {
@@ -76,6 +78,11 @@ func TestParseNemeses(t *testing.T) {
 	if _, err := ParseNemeses("kill,flood"); err == nil || !strings.Contains(err.Error(), `"flood"`) ||
 		!strings.Contains(err.Error(), "part-kill") {
 		t.Errorf("an unknown name gives %v", err)
+	}
+	for list, want := range map[string]string{"hang:up": "[leader follower cut-off]", "kill:one": `kill has no variant "one"`} {
+		if _, err := ParseNemeses(list); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", list, err, want)
+		}
 	}
 	for name, n := range nemeses() {
 		if (n.run == nil) != (n.missing != "") || n.what == "" {
@@ -104,14 +111,34 @@ func TestWhatCannotRunIsSaid(t *testing.T) {
 	}
 }
 
+// TestWhatOthersHaveNotStaysInThePlan: it is said, and the plan is the same for all systems.
+func TestWhatOthersHaveNotStaysInThePlan(t *testing.T) {
+	t.Parallel()
+	names := []string{"grow", "kill", "clock:correct"}
+	for _, tt := range []struct {
+		kind Kind
+		want []string
+	}{{Holdfast, nil}, {Default, []string{"clock:correct", "grow"}}, {Always, []string{"clock:correct", "grow"}}} {
+		r := &Report{NotRun: map[string]string{}, Disk: Lazy}
+		got := r.runnable(Config{Kind: tt.kind, Nemeses: names, Skewed: true}, "")
+		if diff := cmp.Diff(names, got); diff != "" {
+			t.Errorf("%s: %s", tt.kind, diff)
+		}
+		if diff := cmp.Diff(tt.want, slices.Sorted(maps.Keys(r.NotRun))); diff != "" {
+			t.Errorf("%s, not run: %s", tt.kind, diff)
+		}
+	}
+}
+
 func TestWhatWasNotReachedIsSaid(t *testing.T) {
 	t.Parallel()
 	r := &Report{
-		Nemeses: []string{"kill", "part", "clock"}, NotRun: map[string]string{"clock": "why"},
-		Steps: []StepReport{{Step: "kill for 1s"}},
+		Nemeses: []string{"kill", "part", "clock", "hang", "eio:sync", "eio:write"},
+		NotRun:  map[string]string{"clock": "why"},
+		Steps:   []StepReport{{Step: "kill for 1s"}, {Step: "hang:leader for 1s"}, {Step: "eio:sync for 1s"}},
 	}
 	r.unreached()
-	want := map[string]string{"clock": "why", "part": "the time was over before its turn"}
+	want := map[string]string{"clock": "why", "part": "the time was over before its turn", "eio:write": "the time was over before its turn"}
 	if diff := cmp.Diff(want, r.NotRun); diff != "" {
 		t.Error(diff)
 	}
@@ -197,36 +224,6 @@ func TestUpdateReplacesOnlyItsPart(t *testing.T) {
 	write("no markers")
 	if err := Update(file, "x"); !errors.Is(err, ErrMarkers) {
 		t.Errorf("without markers: %v", err)
-	}
-}
-
-func TestTableComparesRows(t *testing.T) {
-	t.Parallel()
-	bad := good()
-	for i := range bad.Reads {
-		if bad.Reads[i].Stream == streamLog {
-			bad.Reads[i].Entries = bad.Reads[i].Entries[:3]
-		}
-	}
-	steps := []StepReport{{Step: "kill for 1s", Gap: 3 * time.Second}, {Step: "part for 1s", Gap: second}, {Step: "kill for 2s"}}
-	one := &Report{Kind: Holdfast, Steps: steps, Seed: 5, Seconds: 60, Nemeses: []string{"kill"}, AckedAfterHeal: 1, Verdict: Check(good())}
-	two := &Report{Kind: Default, Seed: 5, Seconds: 60, Nemeses: []string{"kill"}, AckedAfterHeal: 1, Verdict: Check(bad)}
-	text := Table([]*Report{one, two})
-	for _, want := range []string{"Seed 5", "| **acked and lost** | 0 | 1 |", "| publishes acked | 7 | 7 |", "| 0 / 0 / 0 | 0 / 0 / 1 |", "| 3 s | 0 s |"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the table lacks %q:\n%s", want, text)
-		}
-	}
-	if got := one.Text(); !strings.Contains(got, "nothing is wrong") || !strings.Contains(got, "in kill: 3.0 s") {
-		t.Errorf("a good run says:\n%s", got)
-	}
-	if got := two.Text(); !strings.Contains(got, "PROBLEM: JEPSEN: acked and lost: 1") {
-		t.Errorf("a bad run says:\n%s", got)
-	}
-	one.AckedAfterHeal = 0
-	one.Failed = []string{"1, kill: no such process"}
-	if got := one.Problems(); len(got) != 2 {
-		t.Errorf("a run that did not go on, with a failed step: %v", got)
 	}
 }
 

@@ -63,13 +63,8 @@ type probeTimes struct {
 func startProbe(ctx context.Context, w *world) (*probe, error) {
 	p := &probe{w: w, began: time.Now(), times: map[string]*probeTimes{}, cancel: func() {}}
 	p.subject = fmt.Sprintf("clock.%d", w.h.now().Milliseconds())
-	var urls []string
-	for _, n := range w.c.Nodes {
-		urls = append(urls, "nats://"+n.Client)
-	}
 	var err error
-	if p.nc, err = nats.Connect(strings.Join(urls, ","), nats.Name("probe"), nats.IgnoreDiscoveredServers(),
-		nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait), nats.Timeout(connectTimeout)); err != nil {
+	if p.nc, err = connectAny(w.c, "probe"); err != nil {
 		return nil, err
 	}
 	if p.js, err = jetstream.New(p.nc, jetstream.WithDefaultTimeout(callTimeout)); err != nil {

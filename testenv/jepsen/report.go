@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -56,94 +55,19 @@ func (r *Report) Text() string {
 	return b.String()
 }
 
+// fault is the name of the nemesis of a step, with its variant if it has any.
+func (s *StepReport) fault() string {
+	name, _, _ := strings.Cut(s.Step, " ")
+	return name
+}
+
 // gaps are the longest times without an acked publish, by nemesis.
 func (r *Report) gaps() map[string]Moment {
 	out := make(map[string]Moment)
 	for _, s := range r.Steps {
-		name, _, _ := strings.Cut(s.Step, " ")
-		out[name] = max(out[name], s.Gap)
+		out[s.fault()] = max(out[s.fault()], s.Gap)
 	}
 	return out
-}
-
-// row is one line of the comparison.
-type row struct{ name, value string }
-
-// rows are the lines of the comparison, in order.
-func (r *Report) rows() []row {
-	var t StreamVerdict // the sum over all streams
-	apart := 0
-	for _, s := range r.Verdict.Streams {
-		t.Acked, t.Unknown, t.Lost.Count = t.Acked+s.Acked, t.Unknown+s.Unknown, t.Lost.Count+s.Lost.Count
-		t.Prefix, t.Middle, t.Postfix = t.Prefix+s.Prefix, t.Middle+s.Middle, t.Postfix+s.Postfix
-		t.Stored.Count, t.Duplicates.Count = t.Stored.Count+s.Stored.Count, t.Duplicates.Count+s.Duplicates.Count
-		t.Changed.Count, t.Disorder.Count = t.Changed.Count+s.Changed.Count, t.Disorder.Count+s.Disorder.Count
-		t.Differs.Count, t.Unreadable = t.Differs.Count+s.Differs.Count, t.Unreadable+s.Unreadable
-		for _, k := range s.LostBy {
-			apart += k
-		}
-	}
-	longest := Moment(0)
-	for _, gap := range r.gaps() {
-		longest = max(longest, gap)
-	}
-	v, back := r.Verdict, "yes"
-	if v.Unready != "" || !v.Work.Drained {
-		back = "no"
-	}
-	n := strconv.Itoa
-	return []row{
-		{"publishes acked", n(t.Acked)},
-		{"outcome unknown", n(t.Unknown)},
-		{"**acked and lost**", n(t.Lost.Count)},
-		{"of them before / between / after what is there", fmt.Sprintf("%d / %d / %d", t.Prefix, t.Middle, t.Postfix)},
-		{"acked, in a stream that cannot be read any more", n(t.Unreadable)},
-		{"acked, and missing on one node only", n(apart)},
-		{"refused, and stored", n(t.Stored.Count)},
-		{"stored twice", n(t.Duplicates.Count)},
-		{"another sequence than acked", n(t.Changed.Count)},
-		{"sequences against the order of acks", n(t.Disorder.Count)},
-		{"sequences that differ between nodes", n(t.Differs.Count)},
-		{"delivered > 1 s after a confirmed ack", n(v.Work.AfterAck.Count)},
-		{"the same around pauses and cuts", n(v.Work.Excused.Count)},
-		{"messages whose events no queue explains", n(v.Work.Queue.Count)},
-		{"registers not linearizable", fmt.Sprintf("%d of %d", v.Registers.Nonlinear.Count, v.Registers.Subjects)},
-		{"came back by itself", back},
-		{"longest time in a fault without an acked publish", fmt.Sprintf("%.0f s", longest.Seconds())},
-		{"acked publishes per second under faults", fmt.Sprintf("%.0f", r.Rate)},
-	}
-}
-
-// Table compares the reports of one seed and one set of nemeses, in markdown.
-func Table(reports []*Report) string {
-	var b strings.Builder
-	if len(reports) == 0 {
-		return ""
-	}
-	first := reports[0]
-	fmt.Fprintf(&b, "Seed %d, %.0f s of load and faults, three nodes, three replicas. Faults: %s.\n\n", first.Seed,
-		first.Seconds, strings.Join(first.Nemeses, ", "))
-	head := map[Kind]string{
-		Holdfast: "Holdfast (quorum)", Default: "JetStream (default)", Always: "JetStream (`sync_interval: always`)",
-	}
-	b.WriteString("| |")
-	for _, r := range reports {
-		fmt.Fprintf(&b, " %s |", head[r.Kind])
-	}
-	b.WriteString("\n|---|" + strings.Repeat("---:|", len(reports)) + "\n")
-	for i, line := range first.rows() {
-		fmt.Fprintf(&b, "| %s |", line.name)
-		for _, r := range reports {
-			fmt.Fprintf(&b, " %s |", r.rows()[i].value)
-		}
-		b.WriteString("\n")
-	}
-	for _, r := range reports {
-		for _, name := range slices.Sorted(maps.Keys(r.NotRun)) {
-			fmt.Fprintf(&b, "\nNot run on %s: %s (%s).\n", head[r.Kind], name, r.NotRun[name])
-		}
-	}
-	return b.String()
 }
 
 // Markers of the part of a document that Update replaces.

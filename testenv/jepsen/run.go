@@ -1,6 +1,7 @@
 package jepsen
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,12 @@ type Config struct {
 	Args    []string
 	// Skewed: Bin was built with Overlay, so that its wall clock can be moved.
 	Skewed bool
+	// AcceptAfter is for how long the wall clocks must be ahead until Bin follows them, if it
+	// was not built with what the product comes with; 0: it was.
+	AcceptAfter time.Duration
+	// OneVictim: all damage to files in this run is done to one node only, so that a system
+	// that does not notice damage loses no majority of its replicas by it.
+	OneVictim bool
 	// Disk is what nodes have their files on; Lazyfs is the program of testenv/lazyfs, for Lazy.
 	Disk   DiskKind
 	Lazyfs string
@@ -80,8 +87,10 @@ type Report struct {
 	Steps  []StepReport      `json:"steps"`
 	NotRun map[string]string `json:"not_run,omitempty"`
 	Failed []string          `json:"failed,omitempty"` // steps that could not be carried out
-	// LeftOut counts steps that would have lost files of one node while another was not well.
-	LeftOut int `json:"left_out,omitempty"`
+	// LeftOut counts steps that would have lost files of one node while another was not well;
+	// LeftOutOf the same by nemesis.
+	LeftOut   int            `json:"left_out,omitempty"`
+	LeftOutOf map[string]int `json:"left_out_of,omitempty"`
 	// Broken are promises that a step saw broken.
 	Broken []string `json:"broken,omitempty"`
 	// Seconds is how long load and faults lasted; Rate the acked publishes per second.
@@ -115,7 +124,10 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	r := &Report{Kind: cfg.Kind, Seed: cfg.Seed, Nemeses: cfg.Nemeses, NotRun: map[string]string{}}
+	r := &Report{
+		Kind: cfg.Kind, Seed: cfg.Seed, Nemeses: cfg.Nemeses,
+		NotRun: map[string]string{}, LeftOutOf: map[string]int{},
+	}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -138,28 +150,46 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 func (r *Report) runnable(cfg Config, lacking string) []string {
 	all := nemeses()
 	return slices.DeleteFunc(slices.Clone(cfg.Nemeses), func(name string) bool {
-		why := all[name].missing
-		if all[name].disk && why == "" {
+		n := all[baseOf(name)]
+		why := n.missing
+		if n.disk && why == "" {
 			why = lacking
 		}
-		if all[name].wall && why == "" && !cfg.Skewed {
+		if n.wall && why == "" && !cfg.Skewed {
 			why = "needs a build whose wall clock can be moved"
 		}
-		if all[name].slow && why == "" && r.Disk != Lazy {
+		if n.slow && why == "" && r.Disk != Lazy {
 			why = "needs disks of testenv/lazyfs"
 		}
 		if why != "" {
+			r.NotRun[name] = why
+		} else if why := foreign(cfg.Kind, name); why != "" { // it stays in the plan, which is the same for all
 			r.NotRun[name] = why
 		}
 		return why != ""
 	})
 }
 
+// foreign says why a fault is not run on a system; empty: it is.
+func foreign(kind Kind, name string) string {
+	switch {
+	case kind == Holdfast:
+		return ""
+	case name == "clock"+variantSep+clockCorrect:
+		return "its only clocks are those of the machines"
+	default:
+		return nemeses()[baseOf(name)].foreign
+	}
+}
+
 // unreached says of which faults of the set there was no step.
 func (r *Report) unreached() {
-	done := r.gaps()
+	done := make(map[string]bool)
+	for fault := range r.gaps() {
+		done[fault], done[baseOf(fault)] = true, true
+	}
 	for _, name := range r.Nemeses {
-		if _, ok := done[name]; !ok && r.NotRun[name] == "" {
+		if !done[name] && r.NotRun[name] == "" {
 			r.NotRun[name] = "the time was over before its turn"
 		}
 	}
@@ -175,7 +205,7 @@ func (r *Report) run(ctx context.Context, c *Cluster, cfg Config, plan []Step) e
 		return err
 	}
 	defer l.close()
-	w := &world{c: c, h: h, say: func(format string, args ...any) {
+	w := &world{c: c, h: h, acceptAfter: cmp.Or(cfg.AcceptAfter, acceptAfter), say: func(format string, args ...any) {
 		cfg.Log("%8v  %s", h.now().Round(time.Millisecond), fmt.Sprintf(format, args...))
 	}}
 	if err := r.faults(ctx, w, cfg, plan); err != nil {
@@ -207,8 +237,18 @@ func boot(ctx context.Context, c *Cluster, age time.Duration) error {
 
 // faults carries out the plan until the time is over.
 func (r *Report) faults(ctx context.Context, w *world, cfg Config, plan []Step) error {
-	all := nemeses()
+	all, only := nemeses(), -1
 	for i, s := range plan {
+		if why := foreign(cfg.Kind, s.fault()); why != "" {
+			w.say("step %d: %s is not run here: %s", i+1, s.Name, why)
+			continue
+		}
+		if all[s.Name].takes && cfg.OneVictim {
+			if only < 0 {
+				only = s.Order[0]
+			}
+			s = s.on(only)
+		}
 		if w.h.now()+s.Quiet >= cfg.Length {
 			break
 		}
@@ -220,6 +260,7 @@ func (r *Report) faults(ctx context.Context, w *world, cfg Config, plan []Step) 
 		if all[s.Name].takes && !w.well(ctx) {
 			w.say("step %d left out: not every node is well, and this one would lose files", i+1)
 			r.LeftOut++
+			r.LeftOutOf[s.Name]++
 			continue
 		}
 		begin := w.h.now()

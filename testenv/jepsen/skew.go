@@ -78,9 +78,20 @@ func holdfastReadSkew(name string) {
 // errNoSkew says that the library of this Go reads the clock in another way than known here.
 var errNoSkew = errors.New("jepsen: time.Now of this Go is not the one known")
 
+// acceptFile and acceptsAfter are where the product says for how long wall clocks must be ahead.
+const (
+	acceptFile   = "replication/clock/clock.go"
+	acceptsAfter = "DefaultAcceptAfter = 10 * time.Minute"
+)
+
+// errNoAccept says that the product has no such constant there any more.
+var errNoAccept = errors.New("jepsen: " + acceptFile + " does not say " + acceptsAfter)
+
 // Overlay writes, below dir, what makes go build -overlay compile a program whose wall
-// clock can be moved, and returns the file to name. The program's own source is untouched.
-func Overlay(ctx context.Context, dir string) (string, error) {
+// clock can be moved, and returns the file to name. The program's own source is untouched,
+// unless it is to believe wall clocks after another time than it does: accept, 0 for the
+// product's own, in place of that constant in the module.
+func Overlay(ctx context.Context, dir, module string, accept time.Duration) (string, error) {
 	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {
 		return "", fmt.Errorf("go env GOROOT: %w", err)
@@ -94,9 +105,15 @@ func Overlay(ctx context.Context, dir string) (string, error) {
 		return "", errNoSkew
 	}
 	now, offset := filepath.Join(dir, "time.go.txt"), filepath.Join(dir, "skew.go.txt")
-	replace, err := json.Marshal(map[string]map[string]string{"Replace": {
-		filepath.Join(lib, "time.go"): now, filepath.Join(lib, "holdfast_skew.go"): offset,
-	}})
+	files := map[string]string{filepath.Join(lib, "time.go"): now, filepath.Join(lib, "holdfast_skew.go"): offset}
+	if accept > 0 {
+		from, to, err := acceptOverlay(dir, module, accept)
+		if err != nil {
+			return "", err
+		}
+		files[from] = to
+	}
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": files})
 	if err != nil {
 		return "", err
 	}
@@ -106,6 +123,23 @@ func Overlay(ctx context.Context, dir string) (string, error) {
 		os.WriteFile(offset, []byte(readsOffset), 0o600),
 		os.WriteFile(file, replace, 0o600),
 	)
+}
+
+// acceptOverlay writes the product's file with another constant, and returns both names.
+func acceptOverlay(dir, module string, accept time.Duration) (from, to string, err error) {
+	if from, err = filepath.Abs(filepath.Join(module, acceptFile)); err != nil {
+		return "", "", err
+	}
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return "", "", err
+	}
+	if strings.Count(string(text), acceptsAfter) != 1 {
+		return "", "", errNoAccept
+	}
+	to = filepath.Join(dir, "accept.go.txt")
+	changed := strings.Replace(string(text), acceptsAfter, fmt.Sprintf("DefaultAcceptAfter = time.Duration(%d)", accept), 1)
+	return from, to, os.WriteFile(to, []byte(changed), 0o600)
 }
 
 // wallFile is where the node of a place reads the offset of its wall clock.

@@ -40,7 +40,7 @@ func main() {
 func TestWallClocksCanBeMoved(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	overlay, err := Overlay(t.Context(), dir)
+	overlay, err := Overlay(t.Context(), dir, "", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,4 +94,31 @@ func lastClock(c *process.Child) (wall time.Time, since time.Duration, ok bool) 
 	sec, err := strconv.ParseInt(a, 10, 64)
 	ms, err2 := strconv.ParseInt(b, 10, 64)
 	return time.Unix(sec, 0), time.Duration(ms) * time.Millisecond, err == nil && err2 == nil
+}
+
+// TestOnlyTheConstantIsReplaced: of the product's source, if its clock is to be corrected sooner.
+func TestOnlyTheConstantIsReplaced(t *testing.T) {
+	t.Parallel()
+	from, to, err := acceptOverlay(t.TempDir(), filepath.Join("..", ".."), 40*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := os.ReadFile(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Replace(string(before), "10 * time.Minute", "time.Duration(40000000000)", 1)
+	if string(after) != want {
+		t.Errorf("the file is\n%s", after)
+	}
+	if acceptAfter != 10*time.Minute {
+		t.Errorf("the product's own is %v here", acceptAfter)
+	}
+	if _, _, err := acceptOverlay(t.TempDir(), t.TempDir(), time.Second); err == nil {
+		t.Error("a module without that file is accepted")
+	}
 }

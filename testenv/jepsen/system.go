@@ -48,8 +48,10 @@ type flavor interface {
 	moveLeader(ctx context.Context, c *Cluster, to *Node) error
 	// remove takes a node that will not come back out of the cluster.
 	remove(ctx context.Context, c *Cluster, id string) error
-	// kinds are the kinds of files it keeps, by name, as patterns of base names.
+	// kinds are the kinds of files it keeps, by name, as patterns of base names; snapshots are those
+	// of them that a node starts from.
 	kinds() map[string][]string
+	snapshots() []string
 }
 
 // Node is one place for a process. Its client port never changes; its name and the

@@ -24,20 +24,22 @@ import (
 // cli is the command line.
 type cli struct {
 	System  []string `default:"holdfast" help:"Systems: holdfast, default, always."`
-	Seed    uint64   `default:"0" env:"SEED" help:"Seed of the plan; 0: one that is chosen, and printed."`
+	Seed    []uint64 `default:"0" env:"SEED" help:"Seeds of plans, a run for each; 0: one that is chosen, and printed."`
+	Seeds   int      `default:"1" help:"So many seeds in a row from each of them on."`
 	Minutes float64  `default:"3" env:"MINUTES" help:"How long load and faults last."`
-	Nemesis string   `default:"" help:"Faults, comma-separated; empty: the common ones; all; none; help lists them."`
+	Nemesis string   `default:"" help:"Faults, with :VARIANT or not; empty: the common ones; all; none; help lists them."`
 	Rate    int      `default:"300" help:"Publishes per second of all writers together."`
 	Disk    string   `default:"lazy" help:"Disk of each node: lazy (testenv/lazyfs), loop (ext4 in an image, root) or none."`
 
-	From   []string `placeholder:"FILE" help:"Run nothing: take the reports that earlier runs wrote."`
-	JSON   string   `name:"json" placeholder:"FILE" help:"Write the reports there."`
-	Update string   `placeholder:"FILE" help:"Replace the table between the markers of this document."`
-	Root   string   `default:"." type:"existingdir" help:"Directory of the module."`
-	Dir    string   `placeholder:"DIR" help:"Where nodes keep files and logs (default: bin/jepsen of the module)."`
-	Keep   bool     `help:"Keep files and logs of a good run, too."`
-	Tags   []string `help:"Build tags of Holdfast."`
-	Arg    []string `name:"holdfast-arg" sep:"none" placeholder:"FLAG" help:"Flag of holdfast serve, repeatable."`
+	From   []string      `placeholder:"FILE" help:"Run nothing: merge reports; the later counts of two of one plan."`
+	JSON   string        `name:"json" placeholder:"FILE" help:"Write the reports there, after each run."`
+	Update string        `placeholder:"FILE" help:"Replace the table between the markers of this document."`
+	Root   string        `default:"." type:"existingdir" help:"Directory of the module."`
+	Dir    string        `placeholder:"DIR" help:"Where nodes keep files and logs (default: bin/jepsen of the module)."`
+	Keep   bool          `help:"Keep files and logs of a good run, too."`
+	Accept time.Duration `name:"clock-accept-after" help:"Build Holdfast to follow wall clocks after that, not ten minutes."`
+	Tags   []string      `help:"Build tags of Holdfast."`
+	Arg    []string      `name:"holdfast-arg" sep:"none" placeholder:"FLAG" help:"Flag of holdfast serve, repeatable."`
 }
 
 func main() {
@@ -69,8 +71,9 @@ func (c *cli) run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if c.Seed == 0 {
-		c.Seed = uint64(time.Now().UnixNano())
+	seeds, err := c.seeds()
+	if err != nil {
+		return err
 	}
 	if c.Dir == "" {
 		c.Dir = filepath.Join(c.Root, "bin", "jepsen")
@@ -78,43 +81,84 @@ func (c *cli) run(ctx context.Context, out io.Writer) error {
 	if len(c.From) > 0 {
 		return c.reread(out)
 	}
-	var reports []*jepsen.Report
-	bad := false
-	for _, system := range c.System {
-		r, err := c.one(ctx, out, jepsen.Kind(system), names)
-		if err != nil {
-			return fmt.Errorf("%s, seed %d: %w", system, c.Seed, err)
+	return c.all(ctx, out, seeds, names)
+}
+
+// seeds are those to run.
+func (c *cli) seeds() ([]uint64, error) {
+	if c.Seeds < 1 {
+		return nil, fmt.Errorf("--seeds %d: give 1 or more", c.Seeds)
+	}
+	var out []uint64
+	for _, first := range c.Seed {
+		if first == 0 {
+			first = uint64(time.Now().UnixNano())
 		}
-		say(out, "\n%s", r.Text())
-		reports = append(reports, r)
-		bad = bad || (r.Kind == jepsen.Holdfast && len(r.Problems()) > 0)
+		for k := range c.Seeds {
+			out = append(out, first+uint64(k))
+		}
 	}
-	if err := c.write(out, reports); err != nil {
-		return err
+	return out, nil
+}
+
+// all makes the runs, the systems in turn under each seed. One that cannot be made does not keep the
+// others; a signal does.
+func (c *cli) all(ctx context.Context, out io.Writer, seeds []uint64, names []string) error {
+	var reports []*jepsen.Report
+	var failed []error
+	for _, seed := range seeds {
+		for _, system := range c.System {
+			dir := filepath.Join(c.Dir, system)
+			if len(seeds) > 1 {
+				dir += fmt.Sprintf("-%d", seed)
+			}
+			r, err := c.one(ctx, out, run{jepsen.Kind(system), seed, names, dir})
+			if err != nil {
+				failed = append(failed, fmt.Errorf("%s, seed %d: %w", system, seed, err))
+				say(out, "FAILED: %s, seed %d: %v", system, seed, err)
+			} else {
+				say(out, "\n%s", r.Text())
+				reports = append(reports, r)
+				if r.Kind == jepsen.Holdfast && len(r.Problems()) > 0 {
+					failed = append(failed, fmt.Errorf("%w; files and logs are in %s, and --seed %d replays the plan",
+						errBad, dir, seed))
+				}
+			}
+			if err := errors.Join(ctx.Err(), c.keep(reports)); err != nil {
+				return errors.Join(append(failed, err)...)
+			}
+		}
 	}
-	if bad {
-		return fmt.Errorf("%w; files and logs are in %s, and --seed %d replays the plan", errBad, c.Dir, c.Seed)
-	}
-	return nil
+	return errors.Join(append(failed, c.write(out, reports))...)
+}
+
+// run is one run of one system.
+type run struct {
+	kind  jepsen.Kind
+	seed  uint64
+	names []string
+	dir   string
 }
 
 func say(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
 
 // one builds a system and runs it.
-func (c *cli) one(ctx context.Context, out io.Writer, kind jepsen.Kind, names []string) (*jepsen.Report, error) {
-	dir, err := filepath.Abs(filepath.Join(c.Dir, string(kind)))
+func (c *cli) one(ctx context.Context, out io.Writer, what run) (*jepsen.Report, error) {
+	dir, err := filepath.Abs(what.dir)
 	if err != nil {
 		return nil, err
 	}
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
 		return nil, err
 	}
-	say(out, "%s, seed %d, %.1f minutes: %s", kind, c.Seed, c.Minutes, strings.Join(names, ","))
+	say(out, "%s, seed %d, %.1f minutes: %s", what.kind, what.seed, c.Minutes, strings.Join(what.names, ","))
 	cfg := jepsen.Config{
-		Kind: kind, Dir: dir, Seed: c.Seed, Length: time.Duration(c.Minutes * float64(time.Minute)), Nemeses: names,
-		Rate: c.Rate, Disk: jepsen.DiskKind(c.Disk), Log: func(format string, args ...any) { say(out, format, args...) },
+		Kind: what.kind, Dir: dir, Seed: what.seed, Length: time.Duration(c.Minutes * float64(time.Minute)),
+		Nemeses: what.names, Rate: c.Rate, Disk: jepsen.DiskKind(c.Disk), AcceptAfter: c.Accept,
+		OneVictim: slices.ContainsFunc(c.System, func(s string) bool { return s != string(jepsen.Holdfast) }),
+		Log:       func(format string, args ...any) { say(out, format, args...) },
 	}
-	if err := c.build(ctx, &cfg, slices.Contains(names, "clock")); err != nil {
+	if err := c.build(ctx, &cfg, slices.ContainsFunc(what.names, jepsen.MovesClocks)); err != nil {
 		return nil, err
 	}
 	r, err := jepsen.Run(ctx, cfg)
@@ -145,7 +189,7 @@ func (c *cli) build(ctx context.Context, cfg *jepsen.Config, skewed bool) (err e
 		}
 	}
 	if skewed {
-		overlay, err := jepsen.Overlay(ctx, cfg.Dir)
+		overlay, err := jepsen.Overlay(ctx, cfg.Dir, c.Root, c.Accept)
 		if err != nil {
 			cfg.Log("%v", err)
 		} else { // everything is compiled anew, once; without C that takes half as long
@@ -166,7 +210,7 @@ func (c *cli) build(ctx context.Context, cfg *jepsen.Config, skewed bool) (err e
 
 // reread makes the comparison of reports that were written earlier.
 func (c *cli) reread(out io.Writer) error {
-	var reports []*jepsen.Report
+	var lists [][]*jepsen.Report
 	for _, file := range c.From {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -176,25 +220,28 @@ func (c *cli) reread(out io.Writer) error {
 		if err := json.Unmarshal(text, &list); err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
-		reports = append(reports, list...)
+		lists = append(lists, list)
 	}
-	return c.write(out, reports)
+	return errors.Join(c.keep(jepsen.Merge(lists...)), c.write(out, jepsen.Merge(lists...)))
 }
 
-// write prints the comparison, if there is one, and writes what was asked for.
+// keep writes the reports that there are, if that was asked for.
+func (c *cli) keep(reports []*jepsen.Report) error {
+	if c.JSON == "" {
+		return nil
+	}
+	text, err := json.MarshalIndent(reports, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(c.JSON, text, 0o600)
+}
+
+// write prints the comparison, if there is one, and puts it where that was asked for.
 func (c *cli) write(out io.Writer, reports []*jepsen.Report) error {
 	table := jepsen.Table(reports)
 	if len(reports) > 1 {
 		say(out, "\n%s", table)
-	}
-	if c.JSON != "" {
-		text, err := json.MarshalIndent(reports, "", "  ")
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(c.JSON, text, 0o600); err != nil {
-			return err
-		}
 	}
 	if c.Update != "" {
 		return jepsen.Update(c.Update, table)
