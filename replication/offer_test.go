@@ -99,7 +99,14 @@ func TestInstallGoesOnAfterResets(t *testing.T) {
 						t.Error("the follower does not catch up")
 						break
 					}
-					w.pause(time.Duration(1+rng.IntN(120)) * time.Millisecond)
+					// A cut that finds no bytes on their way cuts nothing; and there may be none
+					// for a while, as the leader waits longer after each failure.
+					from, _, _ := w.snapshotBytes()
+					w.eventually("an install that goes on", func() bool {
+						at, _, _ := w.snapshotBytes()
+						return at >= from+(8<<10) || caught()
+					})
+					w.pause(time.Duration(rng.IntN(20)) * time.Millisecond)
 					before := c.group().Status().Applied
 					if before > 10 || resets+restarts > 25 {
 						continue // the install is over
