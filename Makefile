@@ -85,7 +85,7 @@ crash: ## crash clones after every step of log, state, snapshot and restore
 	go test -count=1 -timeout 15m -run 'Crash|Install|Recover' ./storage/seglog ./storage ./replication
 
 sim: ## clusters in virtual time (SEEDS=500; SEED=n replays one)
-	SEEDS=$(SEEDS) go test -count=1 -timeout 40m -run '^TestSim$$' ./replication
+	SEEDS=$(SEEDS) go test -count=1 -timeout 90m -run '^TestSim$$' ./replication
 
 planted: ## builds with a planted fault must be caught
 	go test -count=1 -tags planted_nosync -run '^TestPlanted' ./storage/seglog
