@@ -84,6 +84,9 @@ func (n *Node) step(ctx context.Context, g *replication.Group) {
 		v.Replicas[id] = n.replica(id, g.ID())
 	}
 	if g.ID() == replication.Metadata {
+		if !n.leadingSince.IsZero() {
+			v.Leads = time.Since(n.leadingSince)
+		}
 		var err error
 		if v.Elsewhere, err = n.inEventGroups(); err != nil {
 			n.log.Warn("membership waits: the groups' rows are not read", zap.Error(err))

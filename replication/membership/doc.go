@@ -19,7 +19,7 @@
 //	shrink   never below min_voters by itself; below it only by an operator's command, and never to nobody
 //	even     an even number above min_voters tolerates no more than the odd one below it: one more follows
 //	flap     a node that comes and goes must be healthy for longer each time, up to a bound
-//	leave    out of the event groups first, out of the metadata group last
+//	leave    out of the event groups first, out of the metadata group last, unless it is silent
 //	wiped    a node that returns with a new incarnation enters as a new replica; its old one goes after
 //	install  a replica that is receiving a snapshot counts as in contact
 //	balance  a node that leads two event groups more than another voter gives that one a group

@@ -182,6 +182,31 @@ func TestMetadataGroupIsLeftLast(t *testing.T) {
 	}
 }
 
+// One that does not answer is not waited for: it reads nothing, and the metadata group lacks its vote.
+func TestSilentNodeLeavesAtOnce(t *testing.T) {
+	t.Parallel()
+	s := Settings{}.WithDefaults()
+	for _, c := range []struct {
+		name           string
+		contact, leads time.Duration
+		want           Kind
+	}{
+		{"answers", time.Millisecond, time.Hour, None},
+		{"answered a while ago", s.Silence - 1, time.Hour, None},
+		{"silent", s.Silence, time.Hour, Remove},
+		{"never answered this leader, which is new", -1, s.Silence - 1, None},
+		{"never answered this leader", -1, s.Silence, Remove},
+		{"silent to the leader before", time.Hour, s.Silence - 1, None},
+	} {
+		v := view("n1V n2V n3V n4V", Desired{Voters: []string{"n1", "n2", "n3"}})
+		v.Elsewhere, v.Leads = map[string]uint32{"n4": 1}, c.leads
+		v.Members[3].Contact = c.contact
+		if got := Step(s, v); got.Kind != c.want || got.Kind == Remove && got.Server != "n4/a" {
+			t.Errorf("%s: %v %s (%s), want %v", c.name, got.Kind, got.Server, got.Reason, c.want)
+		}
+	}
+}
+
 func TestStepLagEdge(t *testing.T) {
 	t.Parallel()
 	s := Settings{}.WithDefaults()

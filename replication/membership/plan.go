@@ -22,6 +22,9 @@ type Settings struct {
 	Lag uint64
 	// Contact is how long ago a replica may have answered and count as caught up. Default 2 s.
 	Contact time.Duration
+	// Silence is for how long a node that leaves must not have answered the leader of the metadata group until it is
+	// taken out of that group without waiting for the others. Default 10 s.
+	Silence time.Duration
 	// Balance is how long a node must have led a group before it gives it to a node that leads fewer; see
 	// Balance. Default 10 s.
 	Balance time.Duration
@@ -36,6 +39,7 @@ func (s Settings) WithDefaults() Settings {
 	s.MaxStable = cmp.Or(s.MaxStable, 10*time.Minute)
 	s.Lag = cmp.Or(s.Lag, 512)
 	s.Contact = cmp.Or(s.Contact, 2*time.Second)
+	s.Silence = cmp.Or(s.Silence, 10*time.Second)
 	s.Balance = cmp.Or(s.Balance, 10*time.Second)
 	return s
 }

@@ -37,7 +37,9 @@ type Member struct {
 
 // View is a group as its leader sees it.
 type View struct {
-	Leader  string // node id
+	Leader string // node id
+	// Leads is for how long it has led; what was missed before is counted from then.
+	Leads   time.Duration
 	Members []Member
 	// Replicas are the replicas that the nodes have now, by node id.
 	Replicas map[string]string
@@ -181,8 +183,10 @@ func (v *View) settled() bool {
 // leave removes replicas of nodes that are not desired, voters only once those
 // that are to vote do. The leader removes itself last. A node leaves the metadata
 // group after all others: what it leads elsewhere it gives away because of what it
-// reads there, and out of it it would lead on and never hear that it was removed.
-func leave(_ Settings, v *View) Change {
+// reads there, and out of it it would lead on and never hear that it was removed. One
+// that is silent reads nothing there, and is a vote that is missing: it goes at once,
+// for the others may take long until the one in its place has caught up.
+func leave(s Settings, v *View) Change {
 	var self *Member
 	waiting := ""
 	for i := range v.Members {
@@ -192,7 +196,7 @@ func leave(_ Settings, v *View) Change {
 		case m.Node == v.Leader:
 			self = m
 		default:
-			if group, ok := v.Elsewhere[m.Node]; ok {
+			if group, ok := v.Elsewhere[m.Node]; ok && !v.silent(s, m) {
 				waiting = fmt.Sprintf("node %s leaves; it is still in group %d", m.Node, group)
 				continue
 			}
@@ -203,4 +207,13 @@ func leave(_ Settings, v *View) Change {
 		return Change{Reason: "the leader leaves; it hands over first"}
 	}
 	return Change{Reason: waiting}
+}
+
+// silent says that a replica has not answered for long.
+func (v *View) silent(s Settings, m *Member) bool {
+	missed := v.Leads
+	if m.Contact >= 0 {
+		missed = min(missed, m.Contact)
+	}
+	return missed >= s.Silence
 }
