@@ -80,10 +80,11 @@ type WorkVerdict struct {
 
 // RegisterVerdict is what became of the registers.
 type RegisterVerdict struct {
-	Operations   int     `json:"operations"`
-	Subjects     int     `json:"subjects"`
-	Nonlinear    Finding `json:"nonlinear"`
-	Undetermined int     `json:"undetermined"` // the search took too long
+	Operations int     `json:"operations"`
+	Subjects   int     `json:"subjects"`
+	Nonlinear  Finding `json:"nonlinear"`
+	// Undetermined are those whose search took too long, or that had writes of unknown outcome and were not read.
+	Undetermined int `json:"undetermined"`
 }
 
 // Verdict is what a history shows.

@@ -202,6 +202,17 @@ func TestCheckFindsEachViolation(t *testing.T) {
 		{"unreadable", func(h *History) {
 			h.Reads = slices.DeleteFunc(h.Reads, func(r Reads) bool { return r.Stream == streamLog })
 		}, []string{"JEPSEN: acked, and the stream cannot be read: 4"}},
+		{"unreadable, with an unknown write that somebody saw", func(h *History) {
+			h.Publishes = append(h.Publishes, published(streamReg, 2, 1, 0, Unknown))
+			h.Reads = slices.DeleteFunc(h.Reads, func(r Reads) bool { return r.Stream == streamReg })
+			h.Registers = append(h.Registers,
+				RegisterOp{Subject: "reg.0.0", ID: "2-1", Invoke: 4 * second, Return: 5 * second, Expected: 1, Outcome: Unknown},
+				RegisterOp{Subject: "reg.0.0", Invoke: 8 * second, Return: 9 * second, Outcome: Acked, Seq: 2})
+		}, []string{"REG: acked, and the stream cannot be read: 1"}},
+		{"unreadable, and not linearizable as far as is known", func(h *History) {
+			h.Reads = slices.DeleteFunc(h.Reads, func(r Reads) bool { return r.Stream == streamReg })
+			h.Registers[1].Seq = 0
+		}, []string{"REG: acked, and the stream cannot be read: 1", "registers that are not linearizable: 1"}},
 		{"gone", func(h *History) {
 			for i := range h.Reads {
 				h.Reads[i].Entries = nil

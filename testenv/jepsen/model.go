@@ -106,19 +106,23 @@ func registerModel() porcupine.Model {
 
 // checkRegisters looks for an order of operations, subject by subject. Writes of
 // unknown outcome have one where the stream says so: what is not in it did not happen.
+// If nobody could read it, nothing is said of subjects with such writes.
 func checkRegisters(h *History, v *RegisterVerdict) {
 	landed := make(map[string]uint64)
+	readable := false
 	for _, r := range h.Reads {
 		if r.Stream == streamReg {
+			readable = true
 			for _, e := range r.Entries {
 				landed[e.ID] = e.Seq
 			}
 		}
 	}
-	bySubject := make(map[string][]porcupine.Operation)
+	bySubject, open := make(map[string][]porcupine.Operation), make(map[string]bool)
 	for _, op := range h.Registers {
 		v.Operations++
 		to := op.Return
+		open[op.Subject] = open[op.Subject] || op.Outcome == Unknown && !readable
 		if op.Outcome == Unknown {
 			seq, ok := landed[op.ID]
 			if !ok {
@@ -134,6 +138,10 @@ func checkRegisters(h *History, v *RegisterVerdict) {
 	v.Subjects = len(bySubject)
 	model := registerModel()
 	for _, subject := range slices.Sorted(maps.Keys(bySubject)) {
+		if open[subject] {
+			v.Undetermined++
+			continue
+		}
 		switch porcupine.CheckOperationsTimeout(model, bySubject[subject], searchTimeout) {
 		case porcupine.Illegal:
 			v.Nonlinear.add("%s: %d operations", subject, len(bySubject[subject]))

@@ -94,11 +94,12 @@ func (w *world) during(name string, f func() error) error {
 	return err
 }
 
-// well waits for the cluster for a while, and says whether it is ready.
+// well waits for the cluster for a while, and says whether every node serves, and votes: a node that has been
+// replaced, and still has a vote in a group, counts like one that is not well.
 func (w *world) well(ctx context.Context) bool {
 	wait, cancel := context.WithTimeout(ctx, recoverTimeout)
 	defer cancel()
-	return w.c.WaitReady(wait) == nil
+	return w.c.WaitReady(wait) == nil && (w.c.Kind != Holdfast || w.voting(wait, nodes) == nil)
 }
 
 // ready waits for the cluster for a while. It says so if that takes too long, which is

@@ -37,7 +37,7 @@ func membershipFaults() map[string]nemesis {
 		},
 		"twins": {
 			what:   "a second node with the id of a live one, empty or with a copy of its files: it is refused",
-			common: true, variants: []string{twinEmpty, twinCopy}, run: twins,
+			common: true, variants: []string{twinEmpty, twinCopy}, asked: []string{twinPaused}, run: twins,
 			foreign: "it promises nothing of two servers of one name",
 		},
 	}
@@ -195,10 +195,23 @@ func returned(ctx context.Context, w *world, s Step) error {
 // heard waits until gossip hears a node at all the others: for half a minute after it moved it hears neither the
 // old address nor the new one, and cannot tell two nodes of one id apart.
 func (w *world) heard(ctx context.Context, n *Node) error {
+	return w.gossip(ctx, n, "is alive", func(status string) bool { return status == discovery.Alive.String() })
+}
+
+// unheard waits until gossip hears a node nowhere else.
+func (w *world) unheard(ctx context.Context, n *Node) error {
+	return w.gossip(ctx, n, "is not alive", func(status string) bool { return status != discovery.Alive.String() })
+}
+
+// gossip waits until all other nodes say what is wanted of a node.
+func (w *world) gossip(ctx context.Context, n *Node, what string, wanted func(status string) bool) error {
 	wait, cancel := context.WithTimeout(ctx, recoverTimeout)
 	defer cancel()
 	return process.Until(wait, func() error {
 		for _, o := range w.c.Nodes {
+			if o == n {
+				continue
+			}
 			b, err := o.request(wait, http.MethodGet, "/members")
 			if err != nil {
 				return err
@@ -208,8 +221,8 @@ func (w *world) heard(ctx context.Context, n *Node) error {
 				return err
 			}
 			for i := range members {
-				if members[i].ID == n.ID && members[i].Gossip != discovery.Alive.String() {
-					return fmt.Errorf("%s says that %s is %s", o.ID, n.ID, members[i].Gossip)
+				if members[i].ID == n.ID && !wanted(members[i].Gossip) {
+					return fmt.Errorf("%s says that %s is %s, and not that it %s", o.ID, n.ID, members[i].Gossip, what)
 				}
 			}
 		}
@@ -227,7 +240,7 @@ func twins(ctx context.Context, w *world, s Step) error {
 	if err := w.c.wipe(twin); err != nil {
 		return err
 	}
-	if s.Variant == twinCopy {
+	if s.Variant != twinEmpty {
 		w.say("a copy of %s", n.ID)
 		err := errors.Join(w.c.Kill(n), os.CopyFS(twin.data(), os.DirFS(n.data())), w.c.Start(n), w.ready(ctx))
 		if err != nil {
@@ -237,10 +250,45 @@ func twins(ctx context.Context, w *world, s Step) error {
 	if err := w.heard(ctx, n); err != nil {
 		return err
 	}
-	w.say("a second %s", n.ID)
-	err = errors.Join(w.c.Start(twin), w.refused(ctx, twin, "is in use by another live node"))
-	if !n.Running() {
-		err = errors.Join(err, fmt.Errorf("%s ended, too", n.ID))
+	if s.Variant == twinPaused {
+		err = replaced(ctx, w, n, twin)
+	} else {
+		w.say("a second %s", n.ID)
+		err = errors.Join(w.c.Start(twin), w.refused(ctx, twin, inUse))
+		if !n.Running() {
+			err = errors.Join(err, fmt.Errorf("%s ended, too", n.ID))
+		}
 	}
 	return errors.Join(err, w.c.Kill(twin), hold(ctx, s.Hold), w.ready(ctx))
+}
+
+// inUse is what a node says that ends for its twin.
+const inUse = "is in use by another live node"
+
+// replaced lets a second node take the place of one that is paused: the first one must end when it goes on, and
+// the second must not. The first one then comes back, with files that are older than what was acknowledged in
+// its name meanwhile.
+func replaced(ctx context.Context, w *world, n, twin *Node) error {
+	err := w.during("twins", func() error {
+		w.say("%s paused", n.ID)
+		return errors.Join(w.c.Pause(n), w.unheard(ctx, n), w.c.Start(twin), w.takes(ctx, twin))
+	})
+	if err != nil {
+		return errors.Join(err, w.c.Resume(n))
+	}
+	w.say("the first %s goes on", n.ID)
+	err = errors.Join(w.c.Resume(n), w.refused(ctx, n, inUse))
+	if !twin.Running() {
+		err = errors.Join(err, fmt.Errorf("the second %s ended, too", n.ID))
+	}
+	w.say("the first %s comes back", n.ID)
+	return errors.Join(err, w.c.Kill(twin), w.c.Start(n))
+}
+
+// takes waits until a node is ready in the place of one that is silent. What it holds may be less than was
+// acknowledged in its name; then it is rebuilt, once gossip believes its address.
+func (w *world) takes(ctx context.Context, n *Node) error {
+	wait, cancel := context.WithTimeout(ctx, 2*recoverTimeout)
+	defer cancel()
+	return process.Until(wait, func() error { return w.c.Ready(wait, n) })
 }

@@ -22,8 +22,9 @@ const (
 	memberEmpty    = "empty"
 	memberReplaced = "replaced"
 
-	twinEmpty = "empty"
-	twinCopy  = "copy"
+	twinEmpty  = "empty"
+	twinCopy   = "copy"
+	twinPaused = "paused"
 
 	fileFlipped = "flipped"
 	fileRemoved = "removed"
