@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"go.uber.org/zap"
 
@@ -95,10 +97,11 @@ func (n *Node) step(ctx context.Context, g *replication.Group) {
 	}
 	c := membership.Step(n.settings(), v)
 	if c.Kind == membership.None {
-		if c.Reason != n.reasons[g.ID()] && c.Reason != "" {
+		why := withoutDigits(c.Reason)
+		if why != n.reasons[g.ID()] && why != "" {
 			n.log.Info("membership waits", zap.Uint32("group", g.ID()), zap.String("reason", c.Reason))
 		}
-		n.reasons[g.ID()] = c.Reason
+		n.reasons[g.ID()] = why
 		if !slices.Contains(desired.Voters, n.cfg.NodeID) && len(desired.Voters) > 0 {
 			n.handOver(ctx, g)
 		}
@@ -112,6 +115,16 @@ func (n *Node) step(ctx context.Context, g *replication.Group) {
 		n.log.Warn("membership change not made", zap.Uint32("group", g.ID()),
 			zap.String("replica", c.Server), zap.Error(err))
 	}
+}
+
+// withoutDigits tells reasons apart: one is logged once, however many entries a replica still lacks.
+func withoutDigits(reason string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsDigit(r) {
+			return -1
+		}
+		return r
+	}, reason)
 }
 
 // inEventGroups are the nodes in the registered configurations of event groups, each with one of these groups.

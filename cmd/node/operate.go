@@ -19,21 +19,33 @@ func (n *Node) isMember(_ context.Context, _ string, _ uint32, payload []byte) (
 	if !n.meta.Leading() {
 		return nil, fmt.Errorf("%w: of group 0", record.ErrNotLeader)
 	}
-	answer := isOut
 	id, _, _ := strings.Cut(string(payload), "/")
-	if row, ok := n.meta.Get(leavePrefix + id); ok && bytes.Equal(row.Value, payload) {
-		answer = isRemoved
-	}
+	row, ok := n.meta.Get(leavePrefix + id)
+	var in []uint32
 	for _, g := range n.host.Groups() {
 		row, _, err := replication.Row[replication.GroupRow](n.host.Meta(), replication.GroupKey(g.ID()))
 		if err != nil {
 			return nil, err
 		}
 		if slices.ContainsFunc(row.Members, func(m replication.Member) bool { return m.Server == string(payload) }) {
-			answer = isIn
+			in = append(in, g.ID())
 		}
 	}
-	return []byte(answer), nil
+	return []byte(standing(ok && bytes.Equal(row.Value, payload), in)), nil
+}
+
+// standing is the answer for a replica in some groups. One that was silent when it was removed is out of the metadata
+// group before the others. It could come back and lead one of them for ever, for it does not read any more that it
+// is to give that away: it is told to end.
+func standing(leaves bool, in []uint32) string {
+	switch {
+	case leaves && !slices.Contains(in, replication.Metadata):
+		return isRemoved
+	case len(in) > 0:
+		return isIn
+	default:
+		return isOut
+	}
 }
 
 // leave takes this node out of the cluster for good: leadership handed over, out of
