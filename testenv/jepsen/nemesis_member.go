@@ -31,8 +31,8 @@ func membershipFaults() map[string]nemesis {
 			common: true, variants: []string{hitOne, hitAll}, run: move,
 		},
 		"return": {
-			what:   "a node removed by command comes back with its old files: it is refused",
-			common: true, run: returned,
+			what:   "a node removed by command while it was down, or held by SIGSTOP, comes back: it is refused",
+			common: true, variants: []string{returnKilled, returnPaused}, run: returned,
 			foreign: "it promises nothing of a removed server that comes back",
 		},
 		"twins": {
@@ -55,9 +55,10 @@ func (c *Cluster) extra(ctx context.Context, slot, id string) (*Node, error) {
 	return n, c.newPorts(ctx, n)
 }
 
-// voting waits until every group has so many voters, and nobody else, as one of the nodes sees it.
+// voting waits until every group has so many voters, and nobody else, as one of the nodes sees it. Those that are
+// new take as long as it takes to send them everything.
 func (w *world) voting(ctx context.Context, voters int) error {
-	wait, cancel := context.WithTimeout(ctx, recoverTimeout)
+	wait, cancel := context.WithTimeout(ctx, 2*recoverTimeout)
 	defer cancel()
 	return process.Until(wait, func() error {
 		err := errors.New("no node runs")
@@ -178,11 +179,18 @@ func move(ctx context.Context, w *world, s Step) error {
 	return errors.Join(append(errs, w.ready(ctx), hold(ctx, s.Hold))...)
 }
 
-// returned takes a node out that does not run, and lets it come back.
+// returned takes a node out that does not run, or is held, and lets it come back or go on.
 func returned(ctx context.Context, w *world, s Step) error {
 	n := w.victim(ctx, s)
-	w.say("%s is killed and removed", n.ID)
-	if err := errors.Join(w.c.Kill(n), w.removed(ctx, n.ID), w.voting(ctx, nodes-1), w.c.Start(n)); err != nil {
+	away, back := w.c.Kill, w.c.Start
+	if s.Variant == returnPaused {
+		away, back = w.c.Pause, w.c.Resume
+	}
+	w.say("%s is %s and removed", n.ID, s.Variant)
+	err := w.during(s.Name, func() error {
+		return errors.Join(away(n), w.removed(ctx, n.ID), w.voting(ctx, nodes-1), back(n))
+	})
+	if err != nil {
 		return err
 	}
 	if err := w.refused(ctx, n, "was removed from its cluster"); err != nil {

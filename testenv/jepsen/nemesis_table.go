@@ -22,6 +22,9 @@ const (
 	memberEmpty    = "empty"
 	memberReplaced = "replaced"
 
+	returnKilled = "killed"
+	returnPaused = "paused"
+
 	twinEmpty  = "empty"
 	twinCopy   = "copy"
 	twinPaused = "paused"
