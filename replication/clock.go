@@ -18,8 +18,10 @@ const (
 	// is persisted again.
 	clockDrift = 100 * time.Millisecond
 	// clockYield is for how long a leader's wall clock may be off the others' before
-	// it hands the leadership over, and how long it waits between two tries.
+	// it hands the leadership over.
 	clockYield = 30 * time.Second
+	// clockYieldAgain is when the next try is made.
+	clockYieldAgain = 3 * time.Second
 )
 
 func (c *Config) clockDefaults() error {
@@ -129,9 +131,11 @@ func (g *Group) tendClock(off *time.Duration) {
 	if *off += clockTick; *off < clockYield {
 		return
 	}
-	*off = 0
-	g.log.Warn("the wall clock is off the median of the voters: handing the leadership over")
-	in.yield()
+	// Again and again until the term is over: a successor must have caught up at that very moment.
+	if (*off-clockYield)%clockYieldAgain == 0 {
+		g.log.Warn("the wall clock is off the median of the voters: handing the leadership over")
+		in.yield()
+	}
 }
 
 func (g *Group) leaderTick(in *instance) time.Duration {

@@ -149,6 +149,7 @@ func (in *instance) yield() {
 	in.routines.Go(func() {
 		target, err := in.successor("")
 		if err != nil {
+			in.g.log.Info("leadership not handed over", zap.Error(err))
 			return
 		}
 		f := in.raft.LeadershipTransferToServer(raft.ServerID(target), target)
