@@ -23,7 +23,7 @@ func membershipFaults() map[string]nemesis {
 	return map[string]nemesis{
 		"grow": {
 			what:   "three nodes become five and three again, by command, a leader killed in between",
-			common: true, run: grow,
+			common: true, alone: true, run: grow,
 			foreign: "new servers get no vote there: the replicas of a stream are a setting of the stream",
 		},
 		"move": {
@@ -32,7 +32,7 @@ func membershipFaults() map[string]nemesis {
 		},
 		"return": {
 			what:   "a node removed by command while it was down, or held by SIGSTOP, comes back: it is refused",
-			common: true, variants: []string{returnKilled, returnPaused}, run: returned,
+			common: true, alone: true, variants: []string{returnKilled, returnPaused}, run: returned,
 			foreign: "it promises nothing of a removed server that comes back",
 		},
 		"twins": {
@@ -55,22 +55,26 @@ func (c *Cluster) extra(ctx context.Context, slot, id string) (*Node, error) {
 	return n, c.newPorts(ctx, n)
 }
 
-// voting waits until every group has so many voters, and nobody else, as one of the nodes sees it. Those that are
-// new take as long as it takes to send them everything.
+// voting waits until every group has so many voters, and nobody else, as all nodes that run see it: one that is
+// catching up sees who voted once. Those that are new take as long as it takes to send them everything.
 func (w *world) voting(ctx context.Context, voters int) error {
 	wait, cancel := context.WithTimeout(ctx, 2*recoverTimeout)
 	defer cancel()
 	return process.Until(wait, func() error {
-		err := errors.New("no node runs")
+		asked := 0
 		for _, n := range w.c.Nodes {
-			if !n.Running() {
+			if !n.Running() || n.paused {
 				continue
 			}
-			if err = n.voting(wait, voters); err == nil {
-				return nil
+			if err := n.voting(wait, voters); err != nil {
+				return err
 			}
+			asked++
 		}
-		return err
+		if asked == 0 {
+			return errors.New("no node runs")
+		}
+		return nil
 	})
 }
 
@@ -98,6 +102,14 @@ func (n *Node) voting(ctx context.Context, voters int) error {
 func grow(ctx context.Context, w *world, s Step) (err error) {
 	var more []*Node
 	defer func() {
+		for _, n := range more {
+			if err != nil { // killed as voters they would be missing for good
+				err = errors.Join(err, w.removed(ctx, n.ID))
+			}
+		}
+		if err != nil {
+			err = errors.Join(err, w.voting(ctx, nodes))
+		}
 		for _, n := range more {
 			err = errors.Join(err, w.c.Kill(n), w.c.wipe(n))
 		}

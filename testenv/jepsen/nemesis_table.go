@@ -59,6 +59,9 @@ type nemesis struct {
 	// takes: files of one node are lost. While another node is not well that would be
 	// a majority's loss, which nothing is promised for: the step is left out then.
 	takes bool
+	// alone: that the others go on within a bound, or that a node leaves for good, is part of the fault. Each of the
+	// others must have a vote then: it is left out, too, while one has not.
+	alone bool
 	// missing says why it cannot run; empty: it can.
 	missing string
 	// foreign says why it is not run on nats-server; empty: it is.
@@ -102,22 +105,22 @@ func coreFaults() map[string]nemesis {
 		"disk-full":  {what: "the disk of the leader, or of all, filled up and freed", common: true, disk: true, variants: []string{hitLeader, hitAll}, run: diskFull},
 		"slow-fsync": {
 			what:   "every fsync of the leader takes seconds, longer than the fault lasts perhaps",
-			common: true, disk: true, slow: true, run: slowSync,
+			common: true, disk: true, slow: true, alone: true, run: slowSync,
 		},
 
 		"eio": {
 			what:   "writes or syncs of the leader or another node fail with EIO: it must end with exit code 4",
-			common: true, disk: true, slow: true, run: failingDisk,
+			common: true, disk: true, slow: true, alone: true, run: failingDisk,
 			variants: []string{eioSync, eioWrite, eioSync + eioLost, eioWrite + eioLost},
 		},
 		"hang": {
 			what:   "the disk of the leader or a follower hangs for 45 s, or a follower is cut off for 60 s",
-			common: true, disk: true, slow: true, run: hangingDisk,
+			common: true, disk: true, slow: true, alone: true, run: hangingDisk,
 			variants: []string{hitLeader, hitFollower, hangCut},
 		},
 		"clock": {
 			what:   "wall clocks of one node and of all moved by 1 h or 1 year, and back, with restarts in between",
-			common: true, wall: true, run: clocks,
+			common: true, wall: true, alone: true, run: clocks,
 			variants: []string{clockJump, clockStop, clockYield}, asked: []string{clockCorrect},
 		},
 	}

@@ -36,7 +36,7 @@ func (r *Report) Text() string {
 		fmt.Fprintf(&b, "NOT RUN: %s: %s\n", name, r.NotRun[name])
 	}
 	if r.LeftOut > 0 {
-		fmt.Fprintf(&b, "LEFT OUT: %d steps that would have lost files of one node while another was not well\n", r.LeftOut)
+		fmt.Fprintf(&b, "LEFT OUT: %d steps that need all other nodes, while one was not well\n", r.LeftOut)
 	}
 	if v.Misread.Count > 0 {
 		fmt.Fprintf(&b, "note: %s\n", strings.Join(v.Misread.Examples, "; "))

@@ -87,7 +87,8 @@ type Report struct {
 	Steps  []StepReport      `json:"steps"`
 	NotRun map[string]string `json:"not_run,omitempty"`
 	Failed []string          `json:"failed,omitempty"` // steps that could not be carried out
-	// LeftOut counts steps that would have lost files of one node while another was not well;
+	// LeftOut counts steps that need all other nodes, as they lose files of one or hold the others to a bound, and
+	// came while another was not well;
 	// LeftOutOf the same by nemesis.
 	LeftOut   int            `json:"left_out,omitempty"`
 	LeftOutOf map[string]int `json:"left_out_of,omitempty"`
@@ -257,8 +258,8 @@ func (r *Report) faults(ctx context.Context, w *world, cfg Config, plan []Step) 
 		}
 		sent, acked := w.h.counts()
 		w.say("step %d: %s (%d sent, %d acked)", i+1, s, sent, acked)
-		if all[s.Name].takes && !w.well(ctx) {
-			w.say("step %d left out: not every node is well, and this one would lose files", i+1)
+		if (all[s.Name].takes || all[s.Name].alone) && !w.well(ctx) {
+			w.say("step %d left out: it needs every other node, and not every one is well", i+1)
 			r.LeftOut++
 			r.LeftOutOf[s.Name]++
 			continue
