@@ -13,15 +13,22 @@ import (
 // loop blocks when the channel is full, so one goroutine does nothing but read it.
 const notifyBuffer = 16
 
+// termRetry is how soon a leader that does not serve tries again.
+const termRetry = time.Second
+
 // watchLeadership turns the notifications of Raft into Terms until the instance
 // stops. A Term ends at the first notification after its start, whichever it is,
-// and the next one starts when its handler has returned.
+// and the next one starts when its handler has returned. One that ended by itself,
+// as it could not begin or the metadata group was damaged here, is followed by
+// another while Raft leads on: it tells nobody that it still does.
 func (in *instance) watchLeadership(ctx context.Context) {
 	var (
 		current *Term
 		over    chan struct{} // closed when current's goroutine has ended
 		wanted  bool
 	)
+	retry := time.NewTicker(termRetry)
+	defer retry.Stop()
 	for {
 		if wanted && current == nil {
 			wanted = false
@@ -34,6 +41,8 @@ func (in *instance) watchLeadership(ctx context.Context) {
 			}
 		case <-over:
 			current, over = nil, nil
+		case <-retry.C:
+			wanted = wanted || current == nil && in.leads()
 		case <-ctx.Done():
 			if current != nil {
 				current.end()
@@ -91,16 +100,15 @@ func (in *instance) runTerm(ctx context.Context, t *Term) {
 	if in.raft.State() != raft.Leader {
 		return
 	}
+	if !in.mayServe() {
+		log.Warn("this node's replica of the metadata group is damaged: the leadership is handed over")
+		in.yield()
+		return
+	}
 	if err := t.Barrier(ctx); err != nil {
 		if !errors.Is(err, context.Canceled) {
 			log.Info("leadership lost before it was usable", zap.Error(err))
 		}
-		return
-	}
-	if in.g.id != Metadata && !in.g.host.directory() {
-		log.Warn("this node's replica of the metadata group is damaged: the leadership is handed over")
-		in.yield()
-		<-ctx.Done()
 		return
 	}
 	a := in.rep.store.Applied()
@@ -109,6 +117,9 @@ func (in *instance) runTerm(ctx context.Context, t *Term) {
 	t.ready.Store(true)
 	in.term.Store(t)
 	defer in.term.CompareAndSwap(t, nil)
+	if !in.mayServe() { // it may have been damaged meanwhile, and only a term that is stored is ended for it
+		return
+	}
 	log.Info("leading")
 	in.g.changed()
 	in.g.handler.Lead(ctx, t)
@@ -119,6 +130,9 @@ func (in *instance) runTerm(ctx context.Context, t *Term) {
 	log.Info("no longer leading")
 	in.g.changed()
 }
+
+// mayServe says whether this node knows what there is in a group that it leads.
+func (in *instance) mayServe() bool { return in.g.id == Metadata || in.g.host.directory() }
 
 // transferWatch finds a leadership transfer that never ends: hashicorp/raft v1.8.0
 // can leave its flag set for ever, in later terms too (issue 696), and then
