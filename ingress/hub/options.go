@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -269,6 +270,9 @@ func (p *plan) cluster(o *server.Options, routes []*url.URL) {
 			o.Routes = append(o.Routes, &u)
 		}
 	}
+	// A reload sorts the routes in use, under no lock, while reconnects read them (nats-server 2.15): in this
+	// order there is nothing for it to move.
+	slices.SortFunc(o.Routes, func(a, b *url.URL) int { return cmp.Compare(a.String(), b.String()) })
 }
 
 // users adds the service users, if authorization is on.

@@ -274,3 +274,29 @@ func TestParseRoutes(t *testing.T) {
 		}
 	}
 }
+
+// TestRoutesAreInTheOrderOfAReload: those of the file among the others, so that a reload moves none in place.
+func TestRoutesAreInTheOrderOfAReload(t *testing.T) {
+	t.Parallel()
+	p, err := newPlan(Config{ConfigFile: write(t, "hub.conf", `server_name: b
+		cluster { name: c, listen: "127.0.0.1:-1", routes: ["nats-route://127.0.0.1:7000", "nats-route://127.0.0.1:5000"] }`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	urls, err := parseRoutes([]string{"127.0.0.1:6000", "127.0.0.1:4000"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := p.options(urls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, u := range o.Routes {
+		got = append(got, u.Host)
+	}
+	want := []string{"127.0.0.1:4000", "127.0.0.1:5000", "127.0.0.1:6000", "127.0.0.1:7000"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
