@@ -20,7 +20,7 @@ const (
 	// clockYield is for how long a leader's wall clock may be off the others' before
 	// it hands the leadership over.
 	clockYield = 30 * time.Second
-	// clockYieldAgain is when the next try is made.
+	// clockYieldAgain is how long it waits between two tries.
 	clockYieldAgain = 3 * time.Second
 )
 

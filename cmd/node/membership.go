@@ -117,7 +117,8 @@ func (n *Node) step(ctx context.Context, g *replication.Group) {
 	}
 }
 
-// withoutDigits tells reasons apart: one is logged once, however many entries a replica still lacks.
+// withoutDigits tells reasons apart: one is logged once, however many entries a replica still lacks. Two that differ
+// in a number only, as in the one of a node, count as one.
 func withoutDigits(reason string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsDigit(r) {

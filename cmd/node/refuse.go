@@ -25,7 +25,7 @@ const (
 const (
 	isIn      = "in"
 	isOut     = "out"
-	isRemoved = "removed" // out, and an operator, or the node itself, wanted that
+	isRemoved = "removed" // out of the metadata group, and an operator, or the node itself, wanted that; see standing
 )
 
 // refuseTwin ends this node if another live one has its id. The one that the others hear goes on: that is the one
@@ -83,7 +83,8 @@ func (n *Node) meet(ctx context.Context) {
 }
 
 // refuseRemoved ends a node that was taken out of its cluster, also one that was not there then and comes back
-// with its old data: its replicas are in no group any more, nobody votes for them, and what they hold is old.
+// with its old data: its replica of the metadata group is in it no more, the others go or are gone, and what they
+// hold is old.
 func (n *Node) refuseRemoved(ctx context.Context) {
 	n.every(ctx, removedTick, func() bool {
 		g := n.host.Group(replication.Metadata)
