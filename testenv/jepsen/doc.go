@@ -7,9 +7,10 @@
 //	default   three of nats-server, streams with three replicas
 //	always    the same with sync_interval: always
 //
-// Links between nodes go through testenv/netcut. Each node may have a disk of its own:
-// an ext4 image behind a loop device, whose page cache is lost at a power cut. That
-// needs root; without it, what needs it is reported as not run.
+// Links between nodes go through testenv/netcut. Each node has a disk of its own, of
+// testenv/lazyfs, which loses what was not synced at a power cut, or an ext4 image behind
+// a loop device. Both need the right to mount; without it, what needs them is reported
+// as not run.
 //
 // # Work
 //
@@ -23,8 +24,11 @@
 // # Faults
 //
 // A plan is a pure function of the seed. Each nemesis of the set comes once before any
-// comes again; nemesis_table.go lists them. After each step everything is repaired; a
-// process that ended by itself is started again, as a service manager does, and counted.
+// comes again, each of its variants once before one of them does; nemesis_table.go lists
+// them. After each step everything is repaired; a process that ended by itself is started
+// again, as a service manager does, and counted. A step that needs all other nodes, since
+// it takes files or a node, or holds the others to a bound, is left out, and counted, while
+// one of them does not serve or has no vote.
 //
 // Faults are parted into blocks of what three minutes have time for (Blocks). A plan begins
 // with the block of its seed: short runs under so many seeds in a row, from a multiple of

@@ -194,14 +194,14 @@ func move(ctx context.Context, w *world, s Step) error {
 // returned takes a node out that does not run, or is held, and lets it come back or go on.
 func returned(ctx context.Context, w *world, s Step) error {
 	n := w.victim(ctx, s)
-	away, back := w.c.Kill, w.c.Start
-	if s.Variant == returnPaused {
-		away, back = w.c.Pause, w.c.Resume
-	}
 	w.say("%s is %s and removed", n.ID, s.Variant)
-	err := w.during(s.Name, func() error {
-		return errors.Join(away(n), w.removed(ctx, n.ID), w.voting(ctx, nodes-1), back(n))
-	})
+	out := func() error { return errors.Join(w.removed(ctx, n.ID), w.voting(ctx, nodes-1)) }
+	var err error
+	if s.Variant == returnPaused {
+		err = w.during(s.Name, func() error { return errors.Join(w.c.Pause(n), out(), w.c.Resume(n)) })
+	} else {
+		err = errors.Join(w.c.Kill(n), out(), w.c.Start(n))
+	}
 	if err != nil {
 		return err
 	}
