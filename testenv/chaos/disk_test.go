@@ -59,7 +59,8 @@ func TestNothingAckedIsLostByFailedDisks(t *testing.T) {
 		must(t, "mending the disk", os.Remove(control(leader)))
 		must(t, "starting it again", leader.Start())
 		must(t, "waiting for the cluster", c.WaitReady(ctx))
-		t.Logf("%s: %s; 100 publishes by others after %v, ended after %v", v.what, leader.ID, moved, ended)
+		t.Logf("%s: %s; 100 publishes by others after %v, ended after %v, ready again after %v, %d acked",
+			v.what, leader.ID, moved, ended, time.Since(begin), load.Acked())
 	}
 	load.Stop()
 	v, err := load.Judge(ctx)

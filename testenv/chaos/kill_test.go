@@ -39,15 +39,17 @@ func newCluster(ctx context.Context, t *testing.T, tags ...string) *process.Clus
 	bin := os.Getenv("HOLDFAST_BIN")
 	if bin == "" || len(tags) > 0 {
 		var err error
+		begin := time.Now()
 		bin, err = process.Build(ctx, "../..", dir, tags...)
 		must(t, "building", err)
+		t.Logf("built in %v", time.Since(begin).Round(time.Millisecond))
 	}
 	c, err := process.New(process.Config{Bin: bin, Dir: dir, Nodes: 3, Args: []string{"--disk-ballast", "0"}})
 	must(t, "preparing the cluster", err)
 	t.Cleanup(func() {
 		if t.Failed() {
 			for _, n := range c.Nodes {
-				t.Logf("log of %s ends:\n%s", n.ID, n.Log(3000))
+				t.Logf("log of %s ends:\n%s", n.ID, n.Events(40))
 			}
 		}
 		c.Close()

@@ -21,8 +21,9 @@ const (
 // Grace is how long after a confirmed ack a copy may still come that was sent before it.
 const Grace = time.Second
 
-// publishTimeout bounds one try.
-const publishTimeout = 2 * time.Second
+// requestTimeout bounds one request. NATS may lose one, as when a route between two nodes closes: whoever waited for its
+// answer as long as the run lasts would not see the next.
+const requestTimeout = 2 * time.Second
 
 // published is one message and what its publisher knows of it.
 type published struct {
@@ -77,7 +78,7 @@ func (l *Load) connect(name string) (*nats.Conn, jetstream.JetStream, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(publishTimeout))
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(requestTimeout))
 	return nc, js, err
 }
 
@@ -149,7 +150,7 @@ func (l *Load) send(
 		m.Data = []byte(p.id)
 		m.Header.Set("Holdfast-Ack", p.level)
 		m.Header.Set(jetstream.MsgIDHeader, p.id)
-		try, cancel := context.WithTimeout(ctx, publishTimeout)
+		try, cancel := context.WithTimeout(ctx, requestTimeout)
 		ack, err := js.PublishMsg(try, m, jetstream.WithRetryAttempts(0))
 		cancel()
 		l.mu.Lock()
@@ -184,7 +185,7 @@ func (l *Load) work(ctx context.Context, js jetstream.JetStream) {
 
 // confirmed settles a message by a double ack, and notes when that was confirmed.
 func (l *Load) confirmed(ctx context.Context, m jetstream.Msg) {
-	try, cancel := context.WithTimeout(ctx, publishTimeout)
+	try, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if m.DoubleAck(try) == nil {
 		l.confirm(string(m.Data()))
@@ -194,12 +195,19 @@ func (l *Load) confirmed(ctx context.Context, m jetstream.Msg) {
 // plain settles a message by an ack that nobody confirms.
 func (l *Load) plain(_ context.Context, m jetstream.Msg) { _ = m.Ack() }
 
+// workers returns the consumer with its present state.
+func workers(ctx context.Context, js jetstream.JetStream) (jetstream.Consumer, error) {
+	try, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return js.Consumer(try, streamWork, durable)
+}
+
 // fetchWait is how long one fetch waits for its batch.
 const fetchWait = time.Second
 
 // fetch takes a batch of work and settles each message.
 func (l *Load) fetch(ctx context.Context, js jetstream.JetStream, batch int, settle func(context.Context, jetstream.Msg)) {
-	c, err := js.Consumer(ctx, streamWork, durable)
+	c, err := workers(ctx, js)
 	if err != nil {
 		pause(ctx, 50*time.Millisecond)
 		return

@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/holdfast-mq/holdfast/testenv/process"
 )
 
 // Count is what became of the publishes of one level.
@@ -116,39 +118,34 @@ func count(into map[string]*Count, list []*published, read func(string) bool) {
 
 // drain works until the queue has nothing left that could be delivered.
 func (l *Load) drain(ctx context.Context, js jetstream.JetStream) error {
-	for {
+	begin, left := time.Now(), "the consumer never answered"
+	for round := 0; ; round++ {
 		if err := ctx.Err(); err != nil {
-			return err
+			return fmt.Errorf("after %d fetches in %v: %s: %w", round, time.Since(begin).Round(time.Millisecond), left, err)
 		}
 		l.fetch(ctx, js, 500, l.plain)
-		c, err := js.Consumer(ctx, streamWork, durable)
+		c, err := workers(ctx, js)
 		if err != nil {
+			left = err.Error()
 			continue
 		}
-		info, err := c.Info(ctx)
-		if err == nil && info.NumPending == 0 && info.NumAckPending == 0 {
+		info := c.CachedInfo()
+		if info.NumPending == 0 && info.NumAckPending == 0 {
 			return nil
 		}
+		left = fmt.Sprintf("%d to deliver, %d to ack", info.NumPending, info.NumAckPending)
 	}
 }
 
 // readAll reads the stream that keeps everything; it returns sequences by id.
 func (l *Load) readAll(ctx context.Context, js jetstream.JetStream, v *Verdict) (map[string]uint64, error) {
-	s, err := js.Stream(ctx, streamAll)
-	if err != nil {
-		return nil, err
-	}
-	info, err := s.Info(ctx)
-	if err != nil {
-		return nil, err
-	}
-	c, err := js.CreateConsumer(ctx, streamAll, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
+	c, end, err := reader(ctx, js)
 	if err != nil {
 		return nil, err
 	}
 	read := make(map[string]uint64)
 	last := uint64(0)
-	for last < info.State.LastSeq {
+	for last < end {
 		b, err := c.Fetch(1000, jetstream.FetchMaxWait(2*time.Second))
 		if err != nil {
 			return nil, err
@@ -166,6 +163,22 @@ func (l *Load) readAll(ctx context.Context, js jetstream.JetStream, v *Verdict) 
 		}
 	}
 	return read, nil
+}
+
+// reader creates a consumer of the stream that keeps everything, and returns the stream's last sequence.
+func reader(ctx context.Context, js jetstream.JetStream) (c jetstream.Consumer, end uint64, err error) {
+	err = process.Until(ctx, func() error {
+		try, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		s, err := js.Stream(try, streamAll)
+		if err != nil {
+			return err
+		}
+		end = s.CachedInfo().State.LastSeq
+		c, err = js.CreateConsumer(try, streamAll, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
+		return err
+	})
+	return c, end, err
 }
 
 // note takes in one message read back; it returns its sequence.

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -220,6 +221,22 @@ func (n *Node) Log(bytes int) string {
 		return err.Error()
 	}
 	return string(b[max(0, len(b)-bytes):])
+}
+
+// fromNATS marks the lines of a log that the node's NATS server wrote.
+const fromNATS = `"logger":"nats"`
+
+// Events returns the last lines of what the node wrote, without those of its NATS server: each route that opens or
+// closes is several lines there, and hides what the node itself says.
+func (n *Node) Events(lines int) string {
+	b, err := os.ReadFile(n.log)
+	if err != nil {
+		return err.Error()
+	}
+	own := slices.DeleteFunc(strings.Split(strings.TrimSpace(string(b)), "\n"), func(line string) bool {
+		return strings.Contains(line, fromNATS)
+	})
+	return strings.Join(own[max(0, len(own)-lines):], "\n")
 }
 
 // Status is a group as the admin listener shows it.
