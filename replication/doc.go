@@ -64,6 +64,11 @@
 // that came back without its disk. Without such a leader, or on a single node, nothing
 // happens: Damage.Waits says what an operator can do.
 //
+// A replica that is sound and not in its group any more, since another process of the node's
+// id, or later files, had its place for a while, hears of no leader for ever. It asks the leader of
+// group 0 (kindPlace), and is replaced in the same way: it must not come back under a name whose
+// votes it may not know.
+//
 // The file NODE is one of all groups: without it nobody knows as whom they voted. So when it
 // does not verify, or is missing beside data, every group is marked before anything else,
 // the file is set aside, and another one, with a new incarnation that no replica has, says

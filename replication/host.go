@@ -50,6 +50,9 @@ type Config struct {
 	// Transport is a template: NodeID, ClusterID, HeartbeatTimeout and Logger are
 	// filled in; a node that Resolve does not know is looked up in the node rows.
 	Transport transport.Config
+	// LastAddress returns where a node was last, for one that neither Transport.Resolve nor the node rows know; nil
+	// knows none.
+	LastAddress func(nodeID string) (addr string, ok bool)
 	// Handler returns what leads a group; nil, or a nil result, leads it with nothing.
 	Handler func(group uint32) Handler
 	// Nodes returns the ids of nodes that the node rows need not name: who may be asked
@@ -189,20 +192,25 @@ func Open(ctx context.Context, cfg Config) (*Host, error) {
 	return h, nil
 }
 
+// address finds a node; it does not block.
+func (h *Host) address(node string) (string, bool) {
+	if h.cfg.Transport.Resolve != nil {
+		if addr, ok := h.cfg.Transport.Resolve(node); ok {
+			return addr, true
+		}
+	}
+	if addr, ok := h.meta.raftAddress(node); ok || h.cfg.LastAddress == nil {
+		return addr, ok
+	}
+	return h.cfg.LastAddress(node)
+}
+
 // listen opens the port. The transport outlives the groups: their last words go through it.
 func (h *Host) listen(ctx context.Context) error {
 	tc := h.cfg.Transport
 	tc.NodeID, tc.ClusterID, tc.HeartbeatTimeout = h.cfg.NodeID, h.ClusterID, h.cfg.Timeouts.Heartbeat
 	tc.Logger = h.log
-	resolve := tc.Resolve
-	tc.Resolve = func(node string) (string, bool) {
-		if resolve != nil {
-			if addr, ok := resolve(node); ok {
-				return addr, true
-			}
-		}
-		return h.meta.raftAddress(node)
-	}
+	tc.Resolve = h.address
 	var err error
 	if h.trans, err = transport.New(tc); err != nil {
 		return err

@@ -23,6 +23,8 @@ const (
 	kindReseed = 3
 	// kindReplica tells the leader of group 0 that the caller has another replica now.
 	kindReplica = 4
+	// kindPlace asks the leader of group 0 which replica of the caller's node is to be in a group.
+	kindPlace = 5
 	// FirstFreeKind is the first kind that other parts of the node may use.
 	FirstFreeKind = 16
 )
@@ -52,6 +54,7 @@ func (m *Meta) serve() {
 	m.h.trans.Handle(kindApplied, m.h.serveApplied)
 	m.h.trans.Handle(kindReseed, m.h.serveReseed)
 	m.h.trans.Handle(kindReplica, m.h.serveReplica)
+	m.h.trans.Handle(kindPlace, m.h.servePlace)
 }
 
 func (m *Meta) close() { close(m.quit) }

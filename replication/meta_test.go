@@ -295,6 +295,14 @@ func TestTopology(t *testing.T) {
 		if addr, ok := h.Meta().raftAddress("x"); ok {
 			t.Errorf("address of a stranger: %q", addr)
 		}
+		at := &Host{meta: h.meta}
+		at.cfg.Transport.Resolve = func(node string) (string, bool) { return "gossip:1", node == "b" }
+		at.cfg.LastAddress = func(node string) (string, bool) { return node + ":0", node != "y" }
+		for node, want := range map[string]string{"b": "gossip:1", "c": "c:1", "x": "x:0", "y": ""} {
+			if addr, ok := at.address(node); ok != (want != "") || ok && addr != want {
+				t.Errorf("address of %s: %q, %v, want %q", node, addr, ok, want)
+			}
+		}
 		epoch := uint64(0)
 		for range 3 {
 			leader := w.leader()

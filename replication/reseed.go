@@ -43,7 +43,7 @@ func (g *Group) mend(ctx context.Context) error {
 	case g.rep.Load().logs != nil:
 		return nil // still to retreat
 	}
-	if err := g.host.ask(ctx, g.id, kindReseed, nil); err != nil {
+	if _, err := g.host.ask(ctx, g.id, kindReseed, nil); err != nil {
 		g.log.Info("the damaged replica stays as it is", zap.Error(err))
 		g.waits(d, noHealthyMajority)
 		return nil
@@ -110,19 +110,19 @@ func (g *Group) healed(d *Damage) {
 }
 
 // ask puts a question about a group to one node after the other, this one last, until
-// one says yes.
-func (h *Host) ask(ctx context.Context, group uint32, kind uint8, payload []byte) error {
-	err := fmt.Errorf("%w: no other node is known", record.ErrNotLeader)
+// one answers it.
+func (h *Host) ask(ctx context.Context, group uint32, kind uint8, payload []byte) (answer []byte, err error) {
+	err = fmt.Errorf("%w: no other node is known", record.ErrNotLeader)
 	for _, node := range append(h.nodes(), h.cfg.NodeID) {
 		call, cancel := context.WithTimeout(ctx, 2*h.cfg.Timeouts.Heartbeat)
-		_, failed := h.trans.Call(call, node, group, kind, payload)
+		answer, failed := h.trans.Call(call, node, group, kind, payload)
 		cancel()
 		if failed == nil {
-			return nil
+			return answer, nil
 		}
 		err = fmt.Errorf("%s: %w", node, failed)
 	}
-	return err
+	return nil, err
 }
 
 // nodes are the ids of the other nodes, from all who know any.
@@ -198,7 +198,7 @@ func (h *Host) Announce(ctx context.Context) error {
 	return nil
 }
 
-// announce makes a replica that is in no configuration known, so that the group's
+// announce makes a replica that is not in its group known, so that the group's
 // leader takes it in for the one that its node had before.
 func (h *Host) announce(ctx context.Context, g *Group) error {
 	if h.ClusterID() == "" && !h.Lost() {
@@ -209,14 +209,21 @@ func (h *Host) announce(ctx context.Context, g *Group) error {
 
 func (h *Host) announceNew(ctx context.Context, g *Group) error {
 	in := g.inst.Load()
-	if in == nil || len(in.raft.GetConfiguration().Configuration().Servers) > 0 {
+	if in == nil || in.member() {
+		return nil
+	}
+	// One that was in its group and is not any more was removed, or another process has its place: that stays so.
+	// One that replaces a damaged one goes on until it is what that was.
+	d, known := g.hurt.Load(), len(in.raft.GetConfiguration().Configuration().Servers) > 0
+	if known && (d == nil || d.Aside == "") {
 		return nil
 	}
 	b, err := json.Marshal(newReplica{Group: g.id, Server: g.Server(), Incarnation: h.Incarnation()})
 	if err != nil {
 		return err
 	}
-	return h.ask(ctx, Metadata, kindReplica, b)
+	_, err = h.ask(ctx, Metadata, kindReplica, b)
+	return err
 }
 
 // serveReplica writes a node's new replica into its row.

@@ -75,28 +75,39 @@ func (h *Host) learnCluster() error {
 }
 
 // Register writes this node's row, with its replicas filled in, unless it stands
-// there already. Without a leader it tries until ctx ends.
+// there already. Without a leader it tries until ctx ends. It fails with record.ErrNotFound
+// while one of its replicas is not in its group: Announce makes that one known.
 func (h *Host) Register(ctx context.Context, row NodeRow) error {
-	row.ID, row.Servers = h.cfg.NodeID, make(map[uint32]string, len(h.groups))
-	row.Incarnation = h.identity.Incarnation
-	for _, g := range h.groups {
-		row.Servers[g.id] = g.Server()
-	}
-	value, err := json.Marshal(row)
-	if err != nil {
-		return err
-	}
 	for {
-		at, err := h.meta.Get(NodeKey(row.ID))
+		at, err := h.meta.Get(NodeKey(h.cfg.NodeID))
+		if err != nil {
+			return err
+		}
+		// Anew at each try: a replica may have been replaced, and announced, while the last one waited for a leader.
+		value, err := h.nodeRow(row)
 		if err != nil || bytes.Equal(at.Value, value) {
 			return err
 		}
 		err = h.meta.Write(ctx, []record.MetaCond{{Key: at.Key, Version: at.Version}},
-			[]record.MetaWrite{{Key: NodeKey(row.ID), Value: value}})
+			[]record.MetaWrite{{Key: NodeKey(h.cfg.NodeID), Value: value}})
 		if !errors.Is(err, record.ErrConflict) {
 			return err
 		}
 	}
+}
+
+// nodeRow is the row's value with the replicas that the node has at this moment.
+func (h *Host) nodeRow(row NodeRow) ([]byte, error) {
+	row.ID, row.Servers = h.cfg.NodeID, make(map[uint32]string, len(h.groups))
+	row.Incarnation = h.identity.Incarnation
+	for _, g := range h.groups {
+		in := g.inst.Load()
+		if in == nil || !in.member() {
+			return nil, fmt.Errorf("%w: this node's replica of group %d", record.ErrNotFound, g.id)
+		}
+		row.Servers[g.id] = string(in.rep.server)
+	}
+	return json.Marshal(row)
 }
 
 // publishGroups writes the rows of the groups that this node leads whenever they
@@ -118,6 +129,9 @@ func (h *Host) publishGroups(ctx context.Context) {
 		for _, g := range h.groups {
 			if err := h.announce(ctx, g); err != nil && ctx.Err() == nil {
 				h.log.Info("a new replica is not known to the cluster yet", zap.Uint32("group", g.id), zap.Error(err))
+			}
+			if err := h.keepPlace(ctx, g); err != nil && ctx.Err() == nil {
+				h.log.Debug("nobody knows who has a replica's place", zap.Uint32("group", g.id), zap.Error(err))
 			}
 			if err := h.publishGroup(ctx, g); err != nil && ctx.Err() == nil {
 				h.log.Debug("group row not written", zap.Uint32("group", g.id), zap.Error(err))

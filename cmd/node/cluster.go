@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -61,7 +62,11 @@ func (n *Node) observe() {
 		n.members.Store(&members)
 		var routes []string
 		for _, m := range members {
-			if m.NodeID != n.cfg.NodeID && m.Status == discovery.Alive && m.Tags.RouteAddr != "" {
+			if m.NodeID == n.cfg.NodeID || m.Status != discovery.Alive {
+				continue
+			}
+			n.heard.Store(m.NodeID, m.Tags.RaftAddr)
+			if m.Tags.RouteAddr != "" {
 				routes = append(routes, "nats://"+m.Tags.RouteAddr)
 			}
 		}
@@ -96,7 +101,7 @@ func (n *Node) known() []string {
 
 // resolve finds the Raft address of a node that gossip or the configuration names, or that told it: one that
 // moved is let in by gossip only when its old address has been dead for long. What a node said whom gossip does
-// not hear any more counts no more; the registry is asked then.
+// not hear any more counts no more; the registry is asked then, and lastHeard.
 func (n *Node) resolve(id string) (string, bool) {
 	for _, m := range n.peers() {
 		if m.NodeID == id && m.Status == discovery.Alive && m.Tags.RaftAddr != "" {
@@ -106,11 +111,18 @@ func (n *Node) resolve(id string) (string, bool) {
 	if addr, ok := n.fixed[id]; ok {
 		return addr, true
 	}
-	if addr, ok := n.told.Load(id); ok {
-		text, ok := addr.(string)
-		return text, ok
-	}
-	return "", false
+	return addressIn(&n.told, id)
+}
+
+// lastHeard is the Raft address that gossip heard of a node last. It is for one that has just started, so that its
+// registry is empty, and that gossip shuts out for a second process of its id: without an address of anybody it
+// would never be told that it is one too many.
+func (n *Node) lastHeard(id string) (string, bool) { return addressIn(&n.heard, id) }
+
+func addressIn(m *sync.Map, id string) (string, bool) {
+	addr, _ := m.Load(id)
+	text, _ := addr.(string)
+	return text, text != ""
 }
 
 // register writes this node's row once it is a member of every group, and says its
@@ -121,11 +133,6 @@ func (n *Node) register(ctx context.Context) {
 		if !tagged && n.gossip != nil && n.host.ClusterID() != "" {
 			err := n.gossip.SetTags(func(t *discovery.Tags) { t.ClusterID = n.host.ClusterID() })
 			tagged = err == nil
-		}
-		for _, g := range n.host.Groups() {
-			if !holds(g.Status(), g.Server()) {
-				return true
-			}
 		}
 		ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 		defer cancel()
@@ -239,7 +246,8 @@ func (n *Node) leaving(id string) bool {
 
 // replica returns the replica that a node has now in a group, "" if nobody knows. The
 // registry knows those that replaced damaged ones; gossip knows of a data directory that
-// is a new one as a whole.
+// is a new one as a whole, while the node is alive: what it says of a silent one is of a
+// process whose place another one may have.
 func (n *Node) replica(id string, group uint32) string {
 	if id == n.cfg.NodeID {
 		return n.host.Group(group).Server()
@@ -251,7 +259,7 @@ func (n *Node) replica(id string, group uint32) string {
 	}
 	for _, m := range n.peers() {
 		if m.NodeID == id && m.Tags.Incarnations != "" &&
-			(registered == "" || m.Tags.Incarnations != row.Incarnation) {
+			(registered == "" || m.Status == discovery.Alive && m.Tags.Incarnations != row.Incarnation) {
 			return id + "/" + m.Tags.Incarnations
 		}
 	}

@@ -53,6 +53,7 @@ type Node struct {
 	balance      *balance
 
 	told    sync.Map    // node id to the Raft address that it told, for members without a leader
+	heard   sync.Map    // node id to the Raft address that gossip heard last
 	parting atomic.Bool // the node is leaving its cluster by itself
 }
 
@@ -92,7 +93,7 @@ func (n *Node) onFatal(err error) {
 func (n *Node) startGroups(context.Context) error {
 	host, err := replication.Open(n.ctx, replication.Config{
 		NodeID: n.cfg.NodeID, Dir: n.cfg.DataDir, FS: n.disk.FS(), Groups: n.cfg.Groups, Timeouts: n.cfg.timeouts(),
-		Transport: transport.Config{Listen: n.cfg.RaftListen, Resolve: n.resolve},
+		Transport: transport.Config{Listen: n.cfg.RaftListen, Resolve: n.resolve}, LastAddress: n.lastHeard,
 		Log:       seglog.Config{SegmentSize: n.cfg.SegmentSize, SealAfter: seglog.DefaultSealAfter},
 		Retention: n.cfg.Retention,
 		Handler:   n.handler, Nodes: n.known, Others: n.cfg.others(), Logger: n.log.Named("raft"), Fatal: n.onFatal,

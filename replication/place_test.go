@@ -1,0 +1,116 @@
+package replication
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestPlaceIsAnothers: a second process with a node's id and an old copy of its files has its place for a while, as new
+// replicas. The first one comes back with its own files: its replicas are in no group any more, and nothing that
+// it hears tells it so.
+func TestPlaceIsAnothers(t *testing.T) {
+	cared(t, func(w *world) {
+		t := w.t
+		n := w.nodes[2]
+		if n == w.leader() {
+			n = w.nodes[1]
+		}
+		copied := n.mu.fs.CrashClone(crashAll)
+		for i := range 20 {
+			w.put(value(200 + i))
+		}
+		w.eventually("all replicas to be even", w.even)
+		before := n.group().Server()
+		w.powerCut(nil, 0, n)
+		first := n.mu.fs
+		n.mu.fs = copied
+		n.up()
+		w.eventually("another replica in its place", func() bool { return n.group().Server() != before && w.sound() })
+		second := n.group().Server()
+		w.put(value(220))
+
+		w.powerCut(nil, 0, n)
+		n.mu.fs = first
+		n.up()
+		if now := n.group().Server(); now != before {
+			t.Fatalf("the first process has replica %s, want %s", now, before)
+		}
+		w.eventually("it to notice", func() bool {
+			d := n.group().Damage()
+			return d != nil && strings.Contains(d.Reason, second+", of other files, has its place")
+		})
+		w.eventually("all to be sound", w.sound)
+		if now := n.group().Server(); now == before || now == second {
+			t.Errorf("replica %s is back under its name", now)
+		}
+		w.complete(221)
+	})
+}
+
+// TestPlaceIsKept: replicas that hear no leader, as there is none, or as it does not reach them, stay what they are.
+func TestPlaceIsKept(t *testing.T) {
+	cared(t, func(w *world) {
+		t := w.t
+		servers := func() (out []string) {
+			for _, n := range w.nodes {
+				for _, g := range n.host().Groups() {
+					if d := g.Damage(); d != nil {
+						t.Errorf("%s: group %d: %s", n.name, g.ID(), d.Reason)
+					}
+					out = append(out, g.Server())
+				}
+			}
+			return out
+		}
+		before := strings.Join(servers(), " ")
+		deaf := w.nodes[0]
+		if deaf == w.leader() {
+			deaf = w.nodes[1]
+		}
+		w.fabric.Isolate(deaf.name, w.others(deaf)...)
+		w.pause(3 * placeAfter)
+		w.fabric.Rejoin(deaf.name, w.others(deaf)...)
+		w.eventually("all to be sound", w.sound)
+		for _, n := range w.nodes {
+			w.fabric.Isolate(n.name, w.others(n)...)
+		}
+		w.pause(3 * placeAfter)
+		for _, n := range w.nodes {
+			w.fabric.Rejoin(n.name, w.others(n)...)
+		}
+		w.eventually("all to be sound", w.sound)
+		if after := strings.Join(servers(), " "); after != before {
+			t.Errorf("replicas %s, want %s", after, before)
+		}
+		w.complete(200)
+	})
+}
+
+// TestPlaceAsksInTime follows one replica over what it hears.
+func TestPlaceAsksInTime(t *testing.T) {
+	now := time.Unix(1000, 0)
+	var p place
+	for i, step := range []struct {
+		after time.Duration
+		st    Status
+		lost  bool
+	}{
+		{0, Status{Role: RoleFollower}, false},
+		{placeAfter - time.Nanosecond, Status{Role: RoleCandidate}, false},
+		{time.Nanosecond, Status{Role: RoleCandidate}, true},
+		{time.Second, Status{Role: RoleFollower}, true},
+		{time.Second, Status{Role: RoleFollower, Leader: "a"}, false},
+		{time.Second, Status{Role: RoleFollower}, false},
+		{placeAfter, Status{Role: RoleLeader}, false},
+		{placeAfter, Status{Role: RoleFollower}, false},
+		{placeAfter, Status{Role: RoleFollower, Damage: &Damage{}}, false},
+		{placeAfter, Status{Role: RoleFollower}, false},
+		{placeAfter, Status{Role: RoleFollower}, true},
+	} {
+		now = now.Add(step.after)
+		if got := p.lost(step.st, now); got != step.lost {
+			t.Errorf("step %d: %t, want %t", i, got, step.lost)
+		}
+	}
+}
