@@ -36,8 +36,9 @@ func membershipFaults() map[string]nemesis {
 			foreign: "it promises nothing of a removed server that comes back",
 		},
 		"twins": {
-			what:   "a second node with the id of a live one, empty or with a copy of its files: it is refused",
-			common: true, variants: []string{twinEmpty, twinCopy}, asked: []string{twinPaused}, run: twins,
+			what: "a second node with the id of a live one, empty or with a copy of its files, is refused; " +
+				"with that of a paused one, it replaces it",
+			common: true, takes: true, variants: []string{twinEmpty, twinCopy, twinPaused}, run: twins,
 			foreign: "it promises nothing of two servers of one name",
 		},
 	}
