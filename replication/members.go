@@ -49,6 +49,9 @@ func (g *Group) Configure(ctx context.Context, change Change, server string, pre
 		wait = max(time.Millisecond, min(wait, time.Until(d)))
 	}
 	id := raft.ServerID(addr)
+	done := make(chan struct{})
+	defer close(done)
+	in.push(done)
 	return configured(in.await(ctx, func() raft.Future {
 		switch change {
 		case AddNonvoter:
@@ -61,6 +64,32 @@ func (g *Group) Configure(ctx context.Context, change Change, server string, pre
 			return in.raft.RemoveServer(id, prev, wait)
 		}
 	}))
+}
+
+// push proposes an empty entry whenever a change of the configuration has not been committed for a heartbeat timeout.
+// Raft sends the entry that makes a replica a voter before it counts that replica's word, and counts the word for an
+// entry once: an answer that is quicker than that is not counted, and where it is needed for the majority, as with
+// a dead voter to be removed, the change would wait for the next entry, which an idle group does not have.
+func (in *instance) push(done <-chan struct{}) {
+	in.mu.RLock()
+	defer in.mu.RUnlock()
+	if in.closed {
+		return
+	}
+	in.routines.Go(func() {
+		tick := time.NewTicker(in.g.cfg.Timeouts.Heartbeat)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-in.gone:
+				return
+			case <-tick.C:
+				in.barrier(func(error) {})
+			}
+		}
+	})
 }
 
 // await runs a call of Raft and waits for its future beside the caller, who gives
