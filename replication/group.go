@@ -45,7 +45,7 @@ type Group struct {
 	created  atomic.Uint64             // instances so far
 	snapped  atomic.Pointer[time.Time] // when the last snapshot was taken
 	emptied  time.Time                 // when an empty replica took a damaged one's place; mend's
-	place    place                     // publishGroups'
+	place    place                     // keepPlaces'
 	routines sync.WaitGroup
 	cancel   context.CancelFunc
 

@@ -189,6 +189,7 @@ func Open(ctx context.Context, cfg Config) (*Host, error) {
 	}
 	h.meta.serve()
 	h.routines.Go(func() { h.publishGroups(ctx) })
+	h.routines.Go(func() { h.keepPlaces(ctx) })
 	return h, nil
 }
 

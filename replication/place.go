@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/holdfast-mq/holdfast/storage/record"
 )
 
@@ -19,7 +21,7 @@ type place struct{ since time.Time }
 // group any more, and elections tell it nothing: the others refuse it, as they have a leader.
 func (p *place) lost(st Status, now time.Time) bool {
 	switch {
-	case st.Damage != nil || st.Role == RoleLeader || st.Leader != "":
+	case st.Damage != nil && st.Damage.Aside == "" || st.Role == RoleLeader || st.Leader != "":
 		p.since = time.Time{}
 	case p.since.IsZero():
 		p.since = now
@@ -27,10 +29,31 @@ func (p *place) lost(st Status, now time.Time) bool {
 	return !p.since.IsZero() && now.Sub(p.since) >= placeAfter
 }
 
+// keepPlaces looks after the places of this node's replicas.
+func (h *Host) keepPlaces(ctx context.Context) {
+	tick := time.NewTicker(topologyCheck)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for _, g := range h.groups {
+			if err := h.keepPlace(ctx, g); err != nil && ctx.Err() == nil {
+				h.log.Debug("nobody knows who has a replica's place", zap.Uint32("group", g.id), zap.Error(err))
+			}
+		}
+	}
+}
+
 // keepPlace finds out that another replica of this node has this one's place: that of a second process with the node's
 // id, which has gone since, or that of later files, which an old copy has replaced. This one does not come back
 // under its name: what it voted for may be forgotten. It is taken for damaged, so that its files are set aside and
 // an empty one follows it.
+//
+// Group 0 says who has the place, but may say so of a change that was never committed. So the group's own leader
+// has the last word: that a majority is healthy, and that this replica is not in the group.
 func (h *Host) keepPlace(ctx context.Context, g *Group) error {
 	if h.ClusterID() == "" || !g.place.lost(g.Status(), time.Now()) {
 		return nil
@@ -38,7 +61,10 @@ func (h *Host) keepPlace(ctx context.Context, g *Group) error {
 	mine := g.Server()
 	answer, err := h.ask(ctx, Metadata, kindPlace, fmt.Appendf(nil, "%d %s", g.id, mine))
 	theirs := string(answer)
-	if err != nil || theirs == "" || theirs == mine || g.Server() != mine {
+	if err != nil || theirs == "" || theirs == mine {
+		return err
+	}
+	if _, err := h.ask(ctx, g.id, kindReseed, []byte(mine)); err != nil || g.Server() != mine {
 		return err
 	}
 	g.damaged(record.Damaged(g.cfg.Dir, "replica %s is not in the group any more: %s, of other files, has its place",
@@ -64,5 +90,13 @@ func (h *Host) servePlace(_ context.Context, from string, _ uint32, payload []by
 		return []byte(server), nil
 	}
 	row, _, err := Row[NodeRow](h.meta, NodeKey(from))
-	return []byte(row.Servers[group]), err
+	if theirs := row.Servers[group]; theirs != "" || err != nil {
+		return []byte(theirs), err
+	}
+	for _, m := range members.Members {
+		if m.Node == from {
+			return []byte(m.Server), nil
+		}
+	}
+	return nil, nil
 }

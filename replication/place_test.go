@@ -1,9 +1,14 @@
 package replication
 
 import (
+	"encoding/json"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/holdfast-mq/holdfast/storage/record"
 )
 
 // TestPlaceIsAnothers: a second process with a node's id and an old copy of its files has its place for a while, as new
@@ -45,6 +50,71 @@ func TestPlaceIsAnothers(t *testing.T) {
 			t.Errorf("replica %s is back under its name", now)
 		}
 		w.complete(221)
+	})
+}
+
+// TestPlaceNeedsTheGroupsWord: what the metadata group says of a place may be of a change that was never committed. A
+// replica in its group keeps its files, also when a row names another one and it hears no leader for a while.
+func TestPlaceNeedsTheGroupsWord(t *testing.T) {
+	cared(t, func(w *world) {
+		t := w.t
+		leader := w.leader()
+		n := w.nodes[2]
+		if n == leader {
+			n = w.nodes[1]
+		}
+		g := n.group()
+		ask := func(payload string) error {
+			_, err := leader.host().serveReseed(t.Context(), n.name, g.ID(), []byte(payload))
+			return err
+		}
+		if err := ask(g.Server()); err == nil || !strings.Contains(err.Error(), "is in the group") {
+			t.Errorf("of a member: %v", err)
+		}
+		if err := ask(n.name + "/gone"); err != nil {
+			t.Errorf("of a replica that is not in the group: %v", err)
+		}
+	})
+}
+
+// TestRegistrationLeavesAPlaceAlone: a node whose row names another replica than its own writes its own only if the
+// group's leader says that this one is in.
+func TestRegistrationLeavesAPlaceAlone(t *testing.T) {
+	cared(t, func(w *world) {
+		t := w.t
+		n := w.nodes[2]
+		h := n.host()
+		mine := NodeRow{Raft: n.name + ":1"}
+		row, at, err := Row[NodeRow](h.Meta(), NodeKey(n.name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		row.Servers[1] = n.name + "/another"
+		value, err := json.Marshal(row)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at.Value = value
+		if _, conds, err := h.nodeRow(mine, at); err != nil || len(conds) != 1 || conds[0].Key != GroupKey(1) {
+			t.Errorf("a replica in its group: %v, %v", conds, err)
+		}
+		group, was, err := Row[GroupRow](h.Meta(), GroupKey(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		group.Members = slices.DeleteFunc(group.Members, func(m Member) bool { return m.Node == n.name })
+		group.Epoch++
+		if value, err = json.Marshal(group); err != nil {
+			t.Fatal(err)
+		}
+		err = h.Meta().Write(t.Context(), []record.MetaCond{{Key: was.Key, Version: was.Version}},
+			[]record.MetaWrite{{Key: was.Key, Value: value}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := h.nodeRow(mine, at); !errors.Is(err, record.ErrNotFound) {
+			t.Errorf("a replica that the row of its group lacks: %v", err)
+		}
 	})
 }
 
@@ -105,8 +175,8 @@ func TestPlaceAsksInTime(t *testing.T) {
 		{placeAfter, Status{Role: RoleLeader}, false},
 		{placeAfter, Status{Role: RoleFollower}, false},
 		{placeAfter, Status{Role: RoleFollower, Damage: &Damage{}}, false},
-		{placeAfter, Status{Role: RoleFollower}, false},
-		{placeAfter, Status{Role: RoleFollower}, true},
+		{placeAfter, Status{Role: RoleFollower, Damage: &Damage{Aside: "damaged-1"}}, false},
+		{placeAfter, Status{Role: RoleFollower, Damage: &Damage{Aside: "damaged-1"}}, true},
 	} {
 		now = now.Add(step.after)
 		if got := p.lost(step.st, now); got != step.lost {

@@ -145,8 +145,9 @@ func (h *Host) nodes() []string {
 	return slices.DeleteFunc(out, func(id string) bool { return id == h.cfg.NodeID })
 }
 
-// serveReseed answers whether this leader's group can do without the replica of a node.
-func (h *Host) serveReseed(_ context.Context, from string, group uint32, _ []byte) ([]byte, error) {
+// serveReseed answers whether this leader's group can do without the replica of a node, and, of one that is named,
+// whether it does already.
+func (h *Host) serveReseed(_ context.Context, from string, group uint32, payload []byte) ([]byte, error) {
 	g := h.Group(group)
 	if g == nil {
 		return nil, fmt.Errorf("%w: group %d", record.ErrNotFound, group)
@@ -161,6 +162,9 @@ func (h *Host) serveReseed(_ context.Context, from string, group uint32, _ []byt
 	}
 	voters, healthy := 0, 0
 	for _, m := range g.Status().Members {
+		if m.Server == string(payload) {
+			return nil, fmt.Errorf("%w: replica %s is in the group", record.ErrRefused, payload)
+		}
 		if !m.Voter {
 			continue
 		}
@@ -228,7 +232,8 @@ func (h *Host) announceNew(ctx context.Context, g *Group) error {
 
 // serveReplica writes a node's new replica into its row.
 func (h *Host) serveReplica(ctx context.Context, from string, _ uint32, payload []byte) ([]byte, error) {
-	if t := h.meta.group.Load().Term(); t == nil || t.Check() != nil {
+	t := h.meta.group.Load().Term()
+	if t == nil || t.Check() != nil {
 		return nil, errTermOver
 	}
 	var r newReplica
@@ -265,6 +270,9 @@ func (h *Host) serveReplica(ctx context.Context, from string, _ uint32, payload 
 			[]record.MetaWrite{{Key: at.Key, Value: value}})
 		if !errors.Is(err, record.ErrConflict) {
 			return []byte{1}, err
+		}
+		if err := t.Check(); err != nil { // the asker may have yet another one by now, and have told the next leader
+			return nil, err
 		}
 	}
 }

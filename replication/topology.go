@@ -76,7 +76,8 @@ func (h *Host) learnCluster() error {
 
 // Register writes this node's row, with its replicas filled in, unless it stands
 // there already. Without a leader it tries until ctx ends. It fails with record.ErrNotFound
-// while one of its replicas is not in its group: Announce makes that one known.
+// while one of its replicas is not in its group: Announce makes that one known. To be
+// called again and again: another process of this node's id may have written its own.
 func (h *Host) Register(ctx context.Context, row NodeRow) error {
 	for {
 		at, err := h.meta.Get(NodeKey(h.cfg.NodeID))
@@ -84,30 +85,49 @@ func (h *Host) Register(ctx context.Context, row NodeRow) error {
 			return err
 		}
 		// Anew at each try: a replica may have been replaced, and announced, while the last one waited for a leader.
-		value, err := h.nodeRow(row)
+		value, conds, err := h.nodeRow(row, at)
 		if err != nil || bytes.Equal(at.Value, value) {
 			return err
 		}
-		err = h.meta.Write(ctx, []record.MetaCond{{Key: at.Key, Version: at.Version}},
-			[]record.MetaWrite{{Key: NodeKey(h.cfg.NodeID), Value: value}})
+		err = h.meta.Write(ctx, append(conds, record.MetaCond{Key: at.Key, Version: at.Version}),
+			[]record.MetaWrite{{Key: at.Key, Value: value}})
 		if !errors.Is(err, record.ErrConflict) {
 			return err
 		}
 	}
 }
 
-// nodeRow is the row's value with the replicas that the node has at this moment.
-func (h *Host) nodeRow(row NodeRow) ([]byte, error) {
+// nodeRow is the row's value with the replicas that the node has at this moment, and the conditions that it rests
+// on. A replica in whose place the row at names another one must be in the group by the word of its leader: its own
+// configuration may be older than its removal.
+func (h *Host) nodeRow(row NodeRow, at record.MetaRow) (value []byte, conds []record.MetaCond, err error) {
+	var old NodeRow // empty if there is none, or one that cannot be read, which is replaced
+	if at.Version != 0 {
+		old, _ = decodeRow[NodeRow](at)
+	}
 	row.ID, row.Servers = h.cfg.NodeID, make(map[uint32]string, len(h.groups))
 	row.Incarnation = h.identity.Incarnation
 	for _, g := range h.groups {
 		in := g.inst.Load()
 		if in == nil || !in.member() {
-			return nil, fmt.Errorf("%w: this node's replica of group %d", record.ErrNotFound, g.id)
+			return nil, nil, fmt.Errorf("%w: this node's replica of group %d", record.ErrNotFound, g.id)
 		}
-		row.Servers[g.id] = string(in.rep.server)
+		mine := string(in.rep.server)
+		row.Servers[g.id] = mine
+		if theirs := old.Servers[g.id]; theirs == "" || theirs == mine {
+			continue
+		}
+		group, was, err := Row[GroupRow](h.meta, GroupKey(g.id))
+		if err != nil {
+			return nil, nil, err
+		}
+		if !slices.ContainsFunc(group.Members, func(m Member) bool { return m.Server == mine }) {
+			return nil, nil, fmt.Errorf("%w: replica %s in the row of group %d", record.ErrNotFound, mine, g.id)
+		}
+		conds = append(conds, record.MetaCond{Key: was.Key, Version: was.Version})
 	}
-	return json.Marshal(row)
+	value, err = json.Marshal(row)
+	return value, conds, err
 }
 
 // publishGroups writes the rows of the groups that this node leads whenever they
@@ -129,9 +149,6 @@ func (h *Host) publishGroups(ctx context.Context) {
 		for _, g := range h.groups {
 			if err := h.announce(ctx, g); err != nil && ctx.Err() == nil {
 				h.log.Info("a new replica is not known to the cluster yet", zap.Uint32("group", g.id), zap.Error(err))
-			}
-			if err := h.keepPlace(ctx, g); err != nil && ctx.Err() == nil {
-				h.log.Debug("nobody knows who has a replica's place", zap.Uint32("group", g.id), zap.Error(err))
 			}
 			if err := h.publishGroup(ctx, g); err != nil && ctx.Err() == nil {
 				h.log.Debug("group row not written", zap.Uint32("group", g.id), zap.Error(err))

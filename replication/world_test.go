@@ -271,6 +271,9 @@ func (w *world) eventually(what string, cond func() bool) {
 			for _, n := range w.nodes {
 				if n.host() != nil {
 					w.t.Logf("%s: %+v", n.name, n.group().Status())
+					for _, p := range n.group().Progress() {
+						w.t.Logf("%s: %+v", n.name, p)
+					}
 					if d := n.group().Damage(); d != nil {
 						w.t.Logf("%s: %+v", n.name, *d)
 					}

@@ -125,7 +125,7 @@ func addressIn(m *sync.Map, id string) (string, bool) {
 	return text, text != ""
 }
 
-// register writes this node's row once it is a member of every group, and says its
+// register keeps this node's row true while it is a member of every group, and says its
 // cluster in gossip; what its incarnation is if that was lost, too, once its row says it.
 func (n *Node) register(ctx context.Context) {
 	tagged, named := false, !n.host.Lost()
@@ -148,7 +148,7 @@ func (n *Node) register(ctx context.Context) {
 			named = !n.host.Lost() && (n.gossip == nil ||
 				n.gossip.SetTags(func(t *discovery.Tags) { t.Incarnations = n.host.Incarnation() }) == nil)
 		}
-		return !named || !tagged && n.gossip != nil
+		return true
 	})
 }
 
@@ -246,8 +246,7 @@ func (n *Node) leaving(id string) bool {
 
 // replica returns the replica that a node has now in a group, "" if nobody knows. The
 // registry knows those that replaced damaged ones; gossip knows of a data directory that
-// is a new one as a whole, while the node is alive: what it says of a silent one is of a
-// process whose place another one may have.
+// is a new one as a whole.
 func (n *Node) replica(id string, group uint32) string {
 	if id == n.cfg.NodeID {
 		return n.host.Group(group).Server()
@@ -259,7 +258,7 @@ func (n *Node) replica(id string, group uint32) string {
 	}
 	for _, m := range n.peers() {
 		if m.NodeID == id && m.Tags.Incarnations != "" &&
-			(registered == "" || m.Status == discovery.Alive && m.Tags.Incarnations != row.Incarnation) {
+			(registered == "" || m.Tags.Incarnations != row.Incarnation) {
 			return id + "/" + m.Tags.Incarnations
 		}
 	}
