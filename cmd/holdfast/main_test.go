@@ -18,5 +18,6 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).streamListen"),
 		goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).packetListen"),
 		goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).packetHandler"),
+		goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).triggerFunc"),
 	)
 }

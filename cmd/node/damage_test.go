@@ -349,14 +349,18 @@ func clusterIDOf(t *testing.T, dir, id string) string {
 	return v.Cluster
 }
 
-// publishMore publishes n messages, numbered on from those that are stored, and returns how many are then.
+// publishMore publishes n messages, numbered on from those that are stored, and returns how many are then. A leader
+// may change meanwhile: what has no answer is sent again under its id, and must not be stored twice.
 func publishMore(t *testing.T, js nats.JetStreamContext, stored, n int) int {
 	t.Helper()
 	for range n {
-		ack, err := js.Publish("damage.x", []byte(fmt.Sprint(stored)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		var ack *nats.PubAck
+		within(t, "a publish to be acknowledged", time.Minute, func() bool {
+			id := fmt.Sprint(stored)
+			var err error
+			ack, err = js.Publish("damage.x", []byte(id), nats.MsgId(id))
+			return err == nil
+		})
 		if stored++; ack.Sequence != uint64(stored) {
 			t.Fatalf("message %d got sequence %d", stored, ack.Sequence)
 		}
