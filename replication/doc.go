@@ -66,8 +66,9 @@
 //
 // A replica that is sound and not in its group any more, since another process of the node's
 // id, or later files, had its place for a while, hears of no leader for ever. It asks the leader of
-// group 0 (kindPlace), and is replaced in the same way: it must not come back under a name whose
-// votes it may not know.
+// group 0 who has its place (kindPlace), and that of its own group whether it is not in
+// (kindReseed), and is replaced in the same way: it must not come back under a name whose votes
+// it may not know.
 //
 // The file NODE is one of all groups: without it nobody knows as whom they voted. So when it
 // does not verify, or is missing beside data, every group is marked before anything else,

@@ -19,7 +19,8 @@ const (
 	kindWrite = 1
 	// kindApplied asks the leader of a group how far it has applied.
 	kindApplied = 2
-	// kindReseed asks the leader of a group whether it can do without the caller's replica.
+	// kindReseed asks the leader of a group whether it can do without the caller's replica, and whether it does, of
+	// one that the call names.
 	kindReseed = 3
 	// kindReplica tells the leader of group 0 that the caller has another replica now.
 	kindReplica = 4

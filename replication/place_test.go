@@ -17,10 +17,7 @@ import (
 func TestPlaceIsAnothers(t *testing.T) {
 	cared(t, func(w *world) {
 		t := w.t
-		n := w.nodes[2]
-		if n == w.leader() {
-			n = w.nodes[1]
-		}
+		n := w.follower()
 		copied := n.mu.fs.CrashClone(crashAll)
 		for i := range 20 {
 			w.put(value(200 + i))
@@ -53,16 +50,12 @@ func TestPlaceIsAnothers(t *testing.T) {
 	})
 }
 
-// TestPlaceNeedsTheGroupsWord: what the metadata group says of a place may be of a change that was never committed. A
-// replica in its group keeps its files, also when a row names another one and it hears no leader for a while.
+// TestPlaceNeedsTheGroupsWord: what the metadata group says of a place may be of a change that was never committed. The
+// group's own leader says that a replica may go only of one that is not in the group.
 func TestPlaceNeedsTheGroupsWord(t *testing.T) {
 	cared(t, func(w *world) {
 		t := w.t
-		leader := w.leader()
-		n := w.nodes[2]
-		if n == leader {
-			n = w.nodes[1]
-		}
+		leader, n := w.leader(), w.follower()
 		g := n.group()
 		ask := func(payload string) error {
 			_, err := leader.host().serveReseed(t.Context(), n.name, g.ID(), []byte(payload))
@@ -134,10 +127,7 @@ func TestPlaceIsKept(t *testing.T) {
 			return out
 		}
 		before := strings.Join(servers(), " ")
-		deaf := w.nodes[0]
-		if deaf == w.leader() {
-			deaf = w.nodes[1]
-		}
+		deaf := w.follower()
 		w.fabric.Isolate(deaf.name, w.others(deaf)...)
 		w.pause(3 * placeAfter)
 		w.fabric.Rejoin(deaf.name, w.others(deaf)...)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -306,6 +307,13 @@ func (w *world) leader() *node {
 		return false
 	})
 	return leader
+}
+
+// follower returns a node that does not lead group 1.
+func (w *world) follower() *node {
+	w.t.Helper()
+	leader := w.leader()
+	return w.nodes[slices.IndexFunc(w.nodes, func(n *node) bool { return n != leader })]
 }
 
 // put stores a value, wherever the leader is, until that is acknowledged.
