@@ -15,10 +15,14 @@ const (
 
 // clocks is S8.
 func clocks(ctx context.Context, w *world, s Step) error {
-	if s.Variant == clockCorrect {
+	switch s.Variant {
+	case clockCorrect:
 		return corrected(ctx, w, s)
+	case clockAccept:
+		return accepted(ctx, w, s)
+	default:
+		return jumps(ctx, w, s)
 	}
-	return jumps(ctx, w, s)
 }
 
 // jumps moves the wall clock of one node, then those of all; a node is restarted meanwhile,

@@ -40,7 +40,7 @@ type watchedClock struct {
 // again; a leader that is killed then must not change the clock, nor must the wall clocks that go back.
 func corrected(ctx context.Context, w *world, s Step) error {
 	c := &watchedClock{w: w}
-	if err := c.open(ctx); err != nil {
+	if err := c.open(ctx, w.acceptAfter+aheadBy/2); err != nil {
 		return fmt.Errorf("watching the clock: %w", err)
 	}
 	defer c.nc.Close()
@@ -74,7 +74,8 @@ func corrected(ctx context.Context, w *world, s Step) error {
 	return errors.Join(err, w.setWalls(ctx, 0, w.c.Nodes...), c.stays(ctx, goal, "the wall clocks went back"), w.ready(ctx))
 }
 
-func (c *watchedClock) open(ctx context.Context) error {
+// open makes the stream, whose messages are to go after maxAge.
+func (c *watchedClock) open(ctx context.Context, maxAge time.Duration) error {
 	var err error
 	if c.nc, err = connectAny(c.w.c, "clock"); err != nil {
 		return err
@@ -86,7 +87,7 @@ func (c *watchedClock) open(ctx context.Context) error {
 	defer cancel()
 	return process.Until(bound, func() error {
 		_, err := c.js.CreateOrUpdateStream(bound, jetstream.StreamConfig{
-			Name: streamAge, Subjects: []string{"age"}, Replicas: nodes, MaxAge: c.w.acceptAfter + aheadBy/2,
+			Name: streamAge, Subjects: []string{"age"}, Replicas: nodes, MaxAge: maxAge,
 		})
 		return err
 	})
@@ -120,6 +121,11 @@ func (c *watchedClock) message(ctx context.Context, seq uint64) (*jetstream.RawS
 		return nil, err
 	}
 	return st.GetMsg(ctx, seq)
+}
+
+func (c *watchedClock) gone(ctx context.Context, seq uint64) bool {
+	_, err := c.message(ctx, seq)
+	return errors.Is(err, jetstream.ErrMsgNotFound)
 }
 
 // follows waits until the clock was corrected, and returns when; 0 if it was not, or wrongly.
@@ -161,10 +167,7 @@ func (c *watchedClock) stays(ctx context.Context, goal time.Duration, after stri
 // ages looks after a message that looks older than max_age since the correction: it must be there
 // as long as ages are not trusted, and go then.
 func (c *watchedClock) ages(ctx context.Context, corrected time.Time, old uint64) error {
-	gone := func() bool {
-		_, err := c.message(ctx, old)
-		return errors.Is(err, jetstream.ErrMsgNotFound)
-	}
+	gone := func() bool { return c.gone(ctx, old) }
 	keep := time.Until(corrected.Add(c.w.acceptAfter - correctsWithin/2))
 	if await(ctx, max(keep, lookEvery), gone) {
 		c.w.broken("a message was deleted by age %v after the clock was corrected, not after %v",

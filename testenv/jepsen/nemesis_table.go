@@ -41,6 +41,7 @@ const (
 	clockJump    = "jump"
 	clockStop    = "stop"
 	clockYield   = "yield"
+	clockAccept  = "accept"
 	clockCorrect = "correct"
 )
 
@@ -121,7 +122,7 @@ func coreFaults() map[string]nemesis {
 		"clock": {
 			what:   "wall clocks of one node and of all moved by 1 h or 1 year, and back, with restarts in between",
 			common: true, wall: true, alone: true, run: clocks,
-			variants: []string{clockJump, clockStop, clockYield}, asked: []string{clockCorrect},
+			variants: []string{clockJump, clockStop, clockYield, clockAccept}, asked: []string{clockCorrect},
 		},
 	}
 }

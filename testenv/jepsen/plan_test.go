@@ -114,11 +114,11 @@ func TestWhatCannotRunIsSaid(t *testing.T) {
 // TestWhatOthersHaveNotStaysInThePlan: it is said, and the plan is the same for all systems.
 func TestWhatOthersHaveNotStaysInThePlan(t *testing.T) {
 	t.Parallel()
-	names := []string{"grow", "kill", "clock:correct"}
+	names := []string{"grow", "kill", "clock:correct", "clock:accept"}
 	for _, tt := range []struct {
 		kind Kind
 		want []string
-	}{{Holdfast, nil}, {Default, []string{"clock:correct", "grow"}}, {Always, []string{"clock:correct", "grow"}}} {
+	}{{Holdfast, nil}, {Default, []string{"clock:accept", "clock:correct", "grow"}}, {Always, []string{"clock:accept", "clock:correct", "grow"}}} {
 		r := &Report{NotRun: map[string]string{}, Disk: Lazy}
 		got := r.runnable(Config{Kind: tt.kind, Nemeses: names, Skewed: true}, "")
 		if diff := cmp.Diff(names, got); diff != "" {

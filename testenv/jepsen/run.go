@@ -176,7 +176,7 @@ func foreign(kind Kind, name string) string {
 	switch {
 	case kind == Holdfast:
 		return ""
-	case name == "clock"+variantSep+clockCorrect:
+	case name == "clock"+variantSep+clockCorrect, name == "clock"+variantSep+clockAccept:
 		return "its only clocks are those of the machines"
 	default:
 		return nemeses()[baseOf(name)].foreign
