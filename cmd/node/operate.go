@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -87,28 +88,36 @@ func (n *Node) leave(ctx context.Context) (err error) {
 // removeNode says that a node is to leave the cluster. It returns when that is
 // decided; the groups change after it, one step at a time.
 func (n *Node) removeNode(ctx context.Context, id string) error {
+	for {
+		conds, writes, refusal := n.departure(id)
+		// Also if it is refused, or said already: this node's rows may be those of a while ago. They are as new as
+		// what a conflict rests on when it is returned.
+		err := n.meta.Write(ctx, conds, writes)
+		if !errors.Is(err, record.ErrConflict) {
+			return cmp.Or(err, refusal)
+		}
+	}
+}
+
+// departure is what says that the present incarnation of a node is to leave, as long as the rows are as this node
+// has them, or why it can not.
+func (n *Node) departure(id string) (conds []record.MetaCond, writes []record.MetaWrite, refusal error) {
+	for _, key := range []string{membershipKey, replication.NodeKey(id), leavePrefix + id} {
+		row, _ := n.meta.Get(key)
+		conds = append(conds, record.MetaCond{Key: key, Version: row.Version})
+	}
 	desired, _ := n.desired()
 	stays := func(v string) bool {
 		return v != id && !n.leaving(v)
 	}
 	if slices.Contains(desired.Voters, id) && !slices.ContainsFunc(desired.Voters, stays) {
-		return fmt.Errorf("node %s is the only voter, or the last one that does not leave; it can not leave", id)
+		return conds, nil, fmt.Errorf("node %s is the only voter, or the last one that does not leave; it can not leave", id)
 	}
 	server := n.replica(id, replication.Metadata)
 	if server == "" {
-		return fmt.Errorf("node %s: %w", id, record.ErrNotFound)
+		return conds, nil, fmt.Errorf("node %s: %w", id, record.ErrNotFound)
 	}
-	for {
-		row, _ := n.meta.Get(leavePrefix + id)
-		if string(row.Value) == server {
-			return nil
-		}
-		err := n.meta.Write(ctx, []record.MetaCond{{Key: leavePrefix + id, Version: row.Version}},
-			[]record.MetaWrite{{Key: leavePrefix + id, Value: []byte(server)}})
-		if !errors.Is(err, record.ErrConflict) {
-			return err
-		}
-	}
+	return conds, []record.MetaWrite{{Key: leavePrefix + id, Value: []byte(server)}}, nil
 }
 
 // transfer hands a group to a node, or to the best one.
