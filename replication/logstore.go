@@ -43,9 +43,10 @@ type logStore struct {
 
 	// stored is told a configuration before the entry that holds it is stored.
 	stored func(raft.Configuration)
-	// stranded is told that the log was dropped for a snapshot although it reached
-	// the snapshot's index or passed it.
-	stranded func(last uint64)
+	// astray is told why what Raft remembers of the log's end is not so any more. It reads the log when it is created,
+	// and follows it from then on in its memory, which a cut that succeeds before an append that fails leaves behind:
+	// see StoreLogs and drop.
+	astray func(reason string)
 
 	// tip is the last entry that StoreLogs has stored.
 	tip atomic.Uint64
@@ -53,6 +54,8 @@ type logStore struct {
 	wanted atomic.Uint64
 	// staged is the term of a vote whose candidate has not come yet.
 	staged atomic.Uint64
+	// cut: a suffix was cut, and what is to take its place is not stored yet.
+	cut atomic.Bool
 
 	mu      sync.Mutex // guards what follows
 	waiters map[record.ProposalID]func()
@@ -61,7 +64,7 @@ type logStore struct {
 func newLogStore(log *seglog.Log, boot uint64, logger *zap.Logger, fatal func(error)) *logStore {
 	s := &logStore{
 		log: log, boot: boot, fatal: fatal, damaged: fatal, logger: logger,
-		stored: func(raft.Configuration) {}, stranded: func(uint64) {},
+		stored: func(raft.Configuration) {}, astray: func(string) {},
 		floor: func() uint64 { return math.MaxUint64 },
 	}
 	s.waiters = make(map[record.ProposalID]func())
@@ -114,6 +117,10 @@ func (s *logStore) StoreLog(l *raft.Log) error { return s.StoreLogs([]*raft.Log{
 
 // StoreLogs implements raft.LogStore: one write and one fsync. Afterwards the
 // proposals among the entries that were made by this process are reported durable.
+//
+// A follower that cuts what disagrees with its leader stores the leader's entries next. On a full disk the cut may
+// go through and the append not: Raft then goes on with the end that the log had before the cut. It would take the
+// leader's entries up to there for ones that it has, and store none of them ever.
 func (s *logStore) StoreLogs(logs []*raft.Log) error {
 	entries := make([]seglog.Entry, len(logs))
 	for i, l := range logs {
@@ -127,7 +134,11 @@ func (s *logStore) StoreLogs(logs []*raft.Log) error {
 			s.stored(raft.DecodeConfiguration(l.Data))
 		}
 	}
-	if err := s.written(s.log.Append(entries)); err != nil {
+	err := s.written(s.log.Append(entries))
+	if cut := s.cut.Swap(false); err != nil && (cut || errors.Is(err, seglog.ErrOutOfOrder)) {
+		s.astray(fmt.Sprintf("its log ends at %d, which it does not know: %v", s.log.LastIndex(), err))
+	}
+	if err != nil {
 		return fmt.Errorf("%w: append %d entries: %w", record.ErrUnknownOutcome, len(entries), err)
 	}
 	if len(logs) > 0 {
@@ -236,26 +247,36 @@ func (s *logStore) cutSuffix(lo uint64) error {
 		s.fatal(err)
 		return err
 	}
-	return s.written(s.log.TruncateSuffix(lo))
+	err := s.written(s.log.TruncateSuffix(lo))
+	if err == nil {
+		s.cut.Store(true)
+	}
+	return err
 }
 
+// drop empties the log for a snapshot. Raft goes on behind the snapshot, whatever the outcome is.
 func (s *logStore) drop(first, last uint64) error {
 	reach := s.reach()
 	if first > reach {
 		return s.cutSuffix(first)
 	}
-	// Only an install drops entries that are applied, and what it installed is durable.
+	if err := s.reset(first, last); err != nil {
+		s.astray(fmt.Sprintf("its log, which ends at %d, was not dropped for a snapshot: %v", last, err))
+		return err
+	}
+	if last >= reach {
+		s.astray(fmt.Sprintf("a snapshot was installed over a log that reached %d", last))
+	}
+	return nil
+}
+
+// reset drops all entries. Only an install drops ones that are applied, and what it installed is durable.
+func (s *logStore) reset(first, last uint64) error {
 	if durable := s.durable(); first > durable {
 		return fmt.Errorf("drop of entries %d to %d, but only %d is durable", first, last, durable)
 	}
 	s.tip.Store(0)
-	if err := s.written(s.log.Reset()); err != nil {
-		return err
-	}
-	if last >= reach {
-		s.stranded(last)
-	}
-	return nil
+	return s.written(s.log.Reset())
 }
 
 // Set implements raft.StableStore. Term and vote are one record of the log; a vote

@@ -2,6 +2,8 @@ package replication
 
 import (
 	"errors"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,13 +23,13 @@ const testBoot = 7
 type logBench struct {
 	*logStore
 
-	t        *testing.T
-	fs       *vfs.MemFS
-	reached  uint64
-	flushed  uint64
-	fatals   []error
-	stranded []uint64
-	confs    []raft.Configuration
+	t       *testing.T
+	fs      *vfs.MemFS
+	reached uint64
+	flushed uint64
+	fatals  []error
+	astray  []string
+	confs   []raft.Configuration
 }
 
 func newLogBench(t *testing.T) *logBench {
@@ -52,7 +54,7 @@ func (b *logBench) open(fs vfs.FS) {
 	)
 	b.reach = func() uint64 { return b.reached }
 	b.durable = func() uint64 { return b.flushed }
-	b.logStore.stranded = func(last uint64) { b.stranded = append(b.stranded, last) }
+	b.logStore.astray = func(reason string) { b.astray = append(b.astray, reason) }
 	b.stored = func(c raft.Configuration) { b.confs = append(b.confs, c) }
 }
 
@@ -200,7 +202,7 @@ func TestLogStoreDeletes(t *testing.T) {
 		lo, hi           uint64
 		reached, flushed uint64
 		first, last      uint64 // afterwards; the log holds 11 to 20 of term 3 before
-		stranded         bool
+		astray           bool
 		damaged, refused bool
 	}{
 		{name: "prefix", lo: 11, hi: 15, reached: 18, flushed: 16, first: 16, last: 20},
@@ -218,15 +220,15 @@ func TestLogStoreDeletes(t *testing.T) {
 		{name: "all, installed beyond", lo: 11, hi: 20, reached: 25, flushed: 25, first: 0, last: 0},
 		{
 			name: "all, installed at the end", lo: 11, hi: 20,
-			reached: 20, flushed: 20, first: 0, last: 0, stranded: true,
+			reached: 20, flushed: 20, first: 0, last: 0, astray: true,
 		},
 		{
 			name: "all, installed within", lo: 11, hi: 20,
-			reached: 15, flushed: 15, first: 0, last: 0, stranded: true,
+			reached: 15, flushed: 15, first: 0, last: 0, astray: true,
 		},
 		{
 			name: "all, applied and not durable", lo: 11, hi: 20,
-			reached: 15, flushed: 10, first: 11, last: 20, refused: true,
+			reached: 15, flushed: 10, first: 11, last: 20, refused: true, astray: true,
 		},
 		{name: "gap", lo: 13, hi: 15, reached: 18, flushed: 18, first: 11, last: 20, refused: true},
 		{name: "before the log", lo: 1, hi: 10, reached: 18, flushed: 18, first: 11, last: 20},
@@ -252,8 +254,8 @@ func TestLogStoreDeletes(t *testing.T) {
 			if (len(b.fatals) != 0) != tc.damaged {
 				t.Errorf("fatal: %v", b.fatals)
 			}
-			if (len(b.stranded) != 0) != tc.stranded {
-				t.Errorf("stranded: %v", b.stranded)
+			if (len(b.astray) != 0) != tc.astray {
+				t.Errorf("astray: %q", b.astray)
 			}
 			b.want(tc.first, tc.last)
 			b.crash()
@@ -363,4 +365,48 @@ func TestLogStoreDamage(t *testing.T) {
 	if len(b.fatals) > 0 {
 		t.Errorf("damage of one group is fatal for the node: %v", b.fatals)
 	}
+}
+
+// TestRaftReadsTheLogAgain: when a cut succeeded and the append that was to follow it did not, and only then.
+func TestRaftReadsTheLogAgain(t *testing.T) {
+	t.Parallel()
+	b := newLogBench(t)
+	b.reached, b.flushed = 12, 12
+	if err := b.SetUint64([]byte(keyCurrentTerm), 3); err != nil {
+		t.Fatal(err)
+	}
+	b.store(entries(11, 20, 3)...)
+	var full atomic.Bool
+	_ = b.log.Close()
+	b.open(errorfs.Wrap(b.fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if full.Load() && op.Kind == errorfs.OpCreate {
+			return syscall.ENOSPC
+		}
+		return nil
+	})))
+	large := func(i, term uint64) *raft.Log {
+		return &raft.Log{Index: i, Term: term, Type: raft.LogCommand, Data: make([]byte, 40<<10)}
+	}
+	b.store(large(21, 3)) // the rest of the segment is too small for another one
+	full.Store(true)
+	fails := func(what string, l *raft.Log, astray int) {
+		t.Helper()
+		if err := b.StoreLog(l); err == nil || len(b.astray) != astray {
+			t.Fatalf("%s: %v, astray: %q, want %d", what, err, b.astray, astray)
+		}
+	}
+	fails("an append to a full disk", large(22, 3), 0)
+	if err := b.DeleteRange(16, 21); err != nil {
+		t.Fatal(err)
+	}
+	fails("an append behind a cut", large(16, 4), 1)
+	fails("that of one who knows the end", large(16, 4), 1)
+	full.Store(false)
+	b.store(large(16, 4))
+	if err := b.DeleteRange(16, 16); err != nil {
+		t.Fatal(err)
+	}
+	b.store(entries(16, 16, 5)...)
+	fails("an append with a gap", entries(18, 18, 5)[0], 2)
+	b.want(11, 16)
 }

@@ -86,9 +86,7 @@ func (g *Group) openFiles(r *replica) error {
 			in.setVoters(c)
 		}
 	}
-	r.logs.stranded = func(last uint64) {
-		g.recreate(fmt.Sprintf("a snapshot was installed over a log that reached %d", last))
-	}
+	r.logs.astray = g.recreate
 	kept, vector, err := splitSealed(log.SealPayload())
 	if err != nil {
 		return record.Damaged(lc.Dir, "what its seals keep: %w", err)
