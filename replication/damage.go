@@ -186,6 +186,12 @@ func (g *Group) damaged(err error) {
 		return // it is being opened, and whoever opens it is told the error
 	}
 	d := newDamage(g.id, g.cfg.Dir, string(r.server), err)
+	// First, and by everybody who finds it, known or not: who returns from here may hand Raft something else in place
+	// of what is damaged (logStore.GetLog), which must neither be sent nor applied.
+	g.quarantine(d)
+	if r.fsm != nil {
+		r.fsm.stop(err)
+	}
 	for {
 		old := g.hurt.Load()
 		if old != nil && old.Aside == "" {
@@ -195,12 +201,8 @@ func (g *Group) damaged(err error) {
 			break
 		}
 	}
-	g.quarantine(d)
 	g.log.Error("local data is damaged: the group is out of service on this node",
 		zap.String("file", d.File), zap.Error(err))
-	if r.fsm != nil {
-		r.fsm.stop(err)
-	}
 	if in := g.inst.Load(); in != nil {
 		in.resign()
 	}
