@@ -2,7 +2,6 @@ package ingress
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -40,7 +39,7 @@ type event struct {
 	result plan.Result
 }
 
-// engine is one leadership term of one group on this node. All fields but the
+// engine is one leadership term of one group on this node, or a part of it: see Server.Lead. All fields but the
 // queue belong to the goroutine of run.
 type engine struct {
 	srv   *Server
@@ -49,9 +48,11 @@ type engine struct {
 	term  Term
 	clock *turnClock // term, for what happens in a turn
 	store Store
-	ctx   context.Context //nolint:containedctx // the engine is the term's scope; ended when it ends
+	ctx   context.Context //nolint:containedctx // the engine's scope; cancel ends it
 	q     *queue
 	tasks sync.WaitGroup // work of the term on other goroutines; it ends with ctx
+
+	cancel context.CancelFunc
 
 	p         *plan.Planner
 	began     time.Time     // arrivals are told from then on: see arrived
@@ -85,9 +86,10 @@ type timed interface{ due(e *engine, now int64) }
 const checkEvery = 250 * time.Millisecond
 
 func newEngine(ctx context.Context, srv *Server, group uint32, term Term, store Store) *engine {
+	ctx, cancel := context.WithCancel(ctx)
 	e := &engine{
-		began: time.Now(),
-		srv:   srv, log: srv.log.With(zap.Uint32("group", group), zap.Uint64("term", term.Number())),
+		began: time.Now(), cancel: cancel,
+		srv: srv, log: srv.log.With(zap.Uint32("group", group), zap.Uint64("term", term.Number())),
 		group: group, term: term, clock: &turnClock{Term: term}, store: store, ctx: ctx, q: newQueue(srv.cfg.QueueBytes),
 		streams: make(map[record.StreamID]*stream), byName: make(map[nameKey]*stream),
 		timers: newDeadlines[timed](), gathered: make(map[uint64][]*consumer),
@@ -106,8 +108,9 @@ func newEngine(ctx context.Context, srv *Server, group uint32, term Term, store 
 	return e
 }
 
-// run handles events until the term ends. Everything it started has ended when it returns.
-func (e *engine) run() {
+// run handles events until the term ends, or until it can not go on: then it returns why. Everything it started has
+// ended when it returns, and has been answered.
+func (e *engine) run() error {
 	defer e.stop()
 	e.scheduleDue()
 	timer := time.NewTimer(0)
@@ -118,7 +121,7 @@ func (e *engine) run() {
 	for {
 		select {
 		case <-e.ctx.Done():
-			return
+			return nil
 		case <-changed:
 			changed = e.srv.meta.Changed()
 			e.syncDirectory()
@@ -133,34 +136,9 @@ func (e *engine) run() {
 		e.p.Flush()
 		e.lookQuiet()
 		if err := e.p.Err(); err != nil {
-			e.giveUp(err)
-			return
+			return err
 		}
 		timer.Reset(e.sleep())
-	}
-}
-
-// resignEvery is the pause between two tries to give a group away.
-const resignEvery = 5 * time.Second
-
-// giveUp ends the term from within: what it can not plan, the next leader can.
-func (e *engine) giveUp(err error) {
-	if errors.Is(err, record.ErrNotLeader) || errors.Is(err, record.ErrUnknownOutcome) {
-		e.log.Info("term is ending", zap.Error(err))
-	} else {
-		e.log.Error("group leader can not go on, giving leadership away", zap.Error(err))
-	}
-	t := time.NewTicker(resignEvery)
-	defer t.Stop()
-	for {
-		if e.term.Check() == nil {
-			e.srv.resign(e.group)
-		}
-		select {
-		case <-e.ctx.Done():
-			return
-		case <-t.C:
-		}
 	}
 }
 
@@ -343,6 +321,7 @@ func (e *engine) stop() {
 		}
 	}
 	e.p.Stop()
+	e.cancel()
 	e.tasks.Wait()
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/holdfast-mq/holdfast/ingress/jsapi"
-	"github.com/holdfast-mq/holdfast/ingress/plan"
 	"github.com/holdfast-mq/holdfast/storage"
 	"github.com/holdfast-mq/holdfast/storage/record"
 )
@@ -580,23 +579,50 @@ func TestManyMetaCallsAreRefused(t *testing.T) {
 	})
 }
 
-// TestGiveUp: a term that can not go on asks again and again to be given away, and
-// answers what waits when it ends.
+// TestGiveUp: a term that can not go on answers what waits, takes nothing more, and asks again and again to be given
+// away. If nobody takes it, it serves again once nothing is in flight any more.
 func TestGiveUp(t *testing.T) {
 	t.Parallel()
 	var resigned atomic.Int32
 	inWorld(t, Config{Resign: func(uint32) { resigned.Add(1) }}, func(t *testing.T, n *node) {
 		n.stream(nil)
 		n.term.hold()
-		n.publish("s.a", "", "x")
+		waits := n.publish("s.a", "", "x")
+		n.term.set(func() { n.term.barriers = []error{record.ErrUnknownOutcome, record.ErrUnknownOutcome} })
 		n.term.refuse(record.ErrUnknownOutcome)
-		pass(3 * resignEvery)
-		if got := resigned.Load(); got < 3 {
-			t.Fatalf("asked %d times", got)
+		pass(0)
+		if got := n.answer(waits); !strings.Contains(got.body, "outcome unknown, retry with the same Nats-Msg-Id") {
+			t.Fatalf("answered %+v, want that the outcome is unknown", got)
 		}
-		inbox := n.publish("s.a", "", "x")
+		if got := n.hub.conn.inject(Msg{Subject: "s.a", Reply: n.w.newInbox()}); got != 0 {
+			t.Fatalf("a publish reaches %d subscriptions, want none", got)
+		}
+		pass(3*resignEvery - time.Second)
+		if got := resigned.Load(); got != 3 {
+			t.Fatalf("asked %d times to be given away, want 3", got)
+		}
+		n.term.release()
+		pass(time.Second)
+		n.wantAck(n.publish("s.a", "", "y"), `{"stream":"S","seq":1}`)
+		n.answer(waits)
+		if got := resigned.Load(); got != 3 {
+			t.Fatalf("asked %d times to be given away, and it goes on", got)
+		}
+	})
+}
+
+// TestGivenAway: a term that can not go on is over when another node takes the group.
+func TestGivenAway(t *testing.T) {
+	t.Parallel()
+	inWorld(t, Config{Resign: func(uint32) {}}, func(t *testing.T, n *node) {
+		n.stream(nil)
+		n.term.hold()
+		waits := n.publish("s.a", "", "x")
+		n.term.refuse(record.ErrUnknownOutcome)
+		pass(time.Second)
 		n.endTerm()
-		pass(plan.DefaultTimeout)
-		n.answer(inbox)
+		n.answer(waits)
+		n.lead()
+		n.wantAck(n.publish("s.a", "", "y"), `{"stream":"S","seq":1}`)
 	})
 }

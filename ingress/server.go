@@ -2,6 +2,7 @@ package ingress
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 	"github.com/holdfast-mq/holdfast/ingress/jsapi"
 	"github.com/holdfast-mq/holdfast/ingress/plan"
 	"github.com/holdfast-mq/holdfast/ingress/publish"
+	"github.com/holdfast-mq/holdfast/storage/record"
 )
 
 // Config is the configuration of a Server. Zero fields take the defaults.
@@ -154,18 +156,52 @@ func New(cfg Config, hub Hub, meta Meta, read Reader) (*Server, error) {
 }
 
 // Lead serves one leadership term of a group; it returns when ctx has ended and
-// everything that it began has ended too.
+// everything that it began has ended too. If it can not go on, because the state was
+// not read, say, what waits is answered and the group given away; if nobody takes it,
+// it is served anew.
 func (s *Server) Lead(ctx context.Context, group uint32, term Term, store Store) {
-	e := newEngine(ctx, s, group, term, store)
-	s.mu.Lock()
-	s.mu.engines[group] = e
-	s.mu.Unlock()
-	e.run()
-	s.mu.Lock()
-	if s.mu.engines[group] == e {
-		delete(s.mu.engines, group)
+	for again := true; again; {
+		e := newEngine(ctx, s, group, term, store)
+		s.mu.Lock()
+		s.mu.engines[group] = e
+		s.mu.Unlock()
+		err := e.run()
+		s.mu.Lock()
+		if s.mu.engines[group] == e {
+			delete(s.mu.engines, group)
+		}
+		s.mu.Unlock()
+		again = err != nil && s.giveAway(ctx, e, err)
 	}
-	s.mu.Unlock()
+}
+
+// resignEvery is the pause between two tries to give a group away.
+const resignEvery = 5 * time.Second
+
+// giveAway ends the term from within: what an engine can not plan, the next leader's can. It says whether there is
+// none after a while, and nothing is in flight any more that the engine proposed.
+func (s *Server) giveAway(ctx context.Context, e *engine, why error) bool {
+	if errors.Is(why, record.ErrNotLeader) || errors.Is(why, record.ErrUnknownOutcome) {
+		e.log.Info("term is ending", zap.Error(why))
+	} else {
+		e.log.Error("group leader can not go on, giving leadership away", zap.Error(why))
+	}
+	t := time.NewTicker(resignEvery)
+	defer t.Stop()
+	for {
+		if e.term.Check() == nil {
+			s.resign(e.group)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-t.C:
+		}
+		if e.term.Check() == nil && e.term.Barrier(ctx) == nil {
+			e.log.Warn("nobody else leads the group: going on")
+			return true
+		}
+	}
 }
 
 func (s *Server) engine(group uint32) *engine {
