@@ -18,10 +18,11 @@ const placeAfter = 5 * time.Second
 type place struct{ since time.Time }
 
 // lost says whether the replica has to ask who has its place. A leader does not talk to a replica that is not in the
-// group any more, and elections tell it nothing: the others refuse it, as they have a leader.
+// group any more, and elections tell it nothing: the others refuse it, as they have a leader. One that was never in the
+// group has no place that it could have lost: it waits until it is let in, however long that takes.
 func (p *place) lost(st Status, now time.Time) bool {
 	switch {
-	case st.Damage != nil && st.Damage.Aside == "" || st.Role == RoleLeader || st.Leader != "":
+	case st.Damage != nil && st.Damage.Aside == "" || len(st.Members) == 0, st.Role == RoleLeader || st.Leader != "":
 		p.since = time.Time{}
 	case p.since.IsZero():
 		p.since = now
