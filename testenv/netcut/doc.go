@@ -32,6 +32,11 @@
 // What a side sends into a cut link is held by the kernel up to its buffers' size;
 // then its writes block.
 //
+// # Within one process
+//
+// Sever takes a listener and its connections from the test's own process: for nodes
+// that are no processes, and for a connection of a node to itself.
+//
 // # Limits
 //
 // Linux only. The dialled port accepts connections even of a cut link, so a dialler

@@ -355,6 +355,79 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
+// Severed, a port refuses, what was accepted ends, and other ports go on; the owner can still close its listener, and
+// another can have the port then.
+func TestSever(t *testing.T) {
+	t.Parallel()
+	accept := func(addr string) (l net.Listener, accepted chan net.Conn) {
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted = make(chan net.Conn, 1)
+		go func() {
+			defer close(accepted)
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				accepted <- c
+			}
+		}()
+		return l, accepted
+	}
+	dial := func(l net.Listener, accepted chan net.Conn) (out, in net.Conn) {
+		out, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		in = <-accepted
+		t.Cleanup(func() { _, _ = out.Close(), in.Close() })
+		send(t, out, "before\n")
+		expect(t, in, "before\n")
+		return out, in
+	}
+	l, accepted := accept("127.0.0.1:0")
+	other, acceptedByOther := accept("127.0.0.1:0")
+	out, in := dial(l, accepted)
+	outOfOther, inOfOther := dial(other, acceptedByOther)
+	port := l.Addr().(*net.TCPAddr).Port
+	if err := Sever(port); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []net.Conn{out, in} {
+		if n, err := c.Read(make([]byte, 1)); err == nil {
+			t.Errorf("%d bytes over a severed connection", n)
+		}
+	}
+	if c, err := net.Dial("tcp", l.Addr().String()); err == nil {
+		t.Error("a severed port accepts", c.Close())
+	}
+	send(t, outOfOther, "after\n")
+	expect(t, inOfOther, "after\n")
+	if err := Sever(port); !errors.Is(err, ErrNoListener) {
+		t.Errorf("severed twice: %v", err)
+	}
+	for _, l := range []net.Listener{l, other} {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for range accepted {
+		t.Error("accepted after it was severed")
+	}
+	for range acceptedByOther {
+		t.Error("accepted twice")
+	}
+	again, closed := accept(l.Addr().String())
+	dial(again, closed)
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+	<-closed
+}
+
 func TestStatesAreChecked(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

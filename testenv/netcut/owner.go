@@ -3,7 +3,7 @@ package netcut
 import (
 	"bufio"
 	"bytes"
-	"fmt"
+	"iter"
 	"maps"
 	"net"
 	"os"
@@ -54,22 +54,51 @@ func socketInode(local, remote int) string {
 	return findInode(text, local, remote)
 }
 
-// findInode reads the format of /proc/net/tcp: proc_net_tcp.txt of the kernel's documentation.
 func findInode(text []byte, local, remote int) string {
-	const inodeField = 9
-	wantLocal, wantRemote := fmt.Sprintf(":%04X", local), fmt.Sprintf(":%04X", remote)
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	for lines.Scan() {
-		f := strings.Fields(lines.Text())
-		if len(f) <= inodeField || !strings.HasSuffix(f[1], wantLocal) || !strings.HasSuffix(f[2], wantRemote) {
+	for row := range tcpRows(text) {
+		if row.localPort != local || row.remotePort != remote {
 			continue
 		}
-		if f[inodeField] == "0" { // no process has it any more
+		if row.inode == "0" { // no process has it any more
 			return ""
 		}
-		return f[inodeField]
+		return row.inode
 	}
 	return ""
+}
+
+// tcpRow is a socket in /proc/net/tcp.
+type tcpRow struct {
+	localPort, remotePort int
+	state, inode          string
+}
+
+// tcpRows reads the format of /proc/net/tcp: proc_net_tcp.txt of the kernel's documentation.
+func tcpRows(text []byte) iter.Seq[tcpRow] {
+	const stateField, inodeField = 3, 9
+	port := func(addr string) int {
+		_, digits, _ := strings.Cut(addr, ":")
+		p, err := strconv.ParseUint(digits, 16, 16)
+		if err != nil {
+			return -1 // the line that names the columns
+		}
+		return int(p)
+	}
+	return func(yield func(tcpRow) bool) {
+		lines := bufio.NewScanner(bytes.NewReader(text))
+		for lines.Scan() {
+			f := strings.Fields(lines.Text())
+			if len(f) <= inodeField {
+				continue
+			}
+			row := tcpRow{
+				localPort: port(f[1]), remotePort: port(f[2]), state: f[stateField], inode: f[inodeField],
+			}
+			if !yield(row) {
+				return
+			}
+		}
+	}
 }
 
 // holds says whether a process has the socket open.
