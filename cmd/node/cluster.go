@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -281,11 +282,11 @@ func (n *Node) desired() (membership.Desired, uint64) {
 	return d, row.Version
 }
 
-// handOver gives a group to another node, if one can take it.
-func (n *Node) handOver(ctx context.Context, g *replication.Group) {
+// handOver gives a group to another node, to the best one if to is empty, if it can take it.
+func (n *Node) handOver(ctx context.Context, g *replication.Group, to string) {
 	ctx, cancel := context.WithTimeout(ctx, resignTimeout)
 	defer cancel()
-	if err := g.Transfer(ctx, ""); err != nil && !errors.Is(err, record.ErrNotLeader) {
+	if err := g.Transfer(ctx, to); err != nil && !errors.Is(err, record.ErrNotLeader) {
 		n.log.Info("group not handed over", zap.Uint32("group", g.ID()), zap.Error(err))
 	}
 }
@@ -294,7 +295,7 @@ func (n *Node) handOver(ctx context.Context, g *replication.Group) {
 func (n *Node) handOverAll(ctx context.Context) {
 	for _, g := range slices.Backward(n.host.Groups()) { // group 0 last: it knows where the others went
 		if g.Term() != nil && len(g.Status().Members) > 1 {
-			n.handOver(ctx, g)
+			n.handOver(ctx, g, "")
 		}
 	}
 }
@@ -303,16 +304,34 @@ func (n *Node) handOverAll(ctx context.Context) {
 // leadership to a node whose link lives.
 const linkPatience = time.Second
 
-// watchLink gives leadership away while the hub link is down.
+// watchLink gives leadership away while the hub link is down, that of group 0 too: its leader answers clients as well,
+// over the link. Nobody knows whose link lives, so any other voter will do, another one each time: one without a link
+// gives the group on at once.
 func (n *Node) watchLink(ctx context.Context) {
 	n.every(ctx, linkPatience/4, func() bool {
-		if since, down := n.server.LinkDown(); down && time.Since(since) > linkPatience {
-			for _, g := range n.host.Groups()[1:] {
-				if g.Term() != nil && len(g.Status().Members) > 1 {
-					n.handOver(ctx, g)
-				}
+		since, down := n.server.LinkDown()
+		if !down || time.Since(since) <= linkPatience {
+			return true
+		}
+		for _, g := range slices.Backward(n.host.Groups()) {
+			if to := n.anyOther(g); g.Term() != nil && to != "" {
+				n.handOver(ctx, g, to)
 			}
 		}
 		return true
 	})
+}
+
+// anyOther returns a voter of a group by chance, this node left out; "" if there is no other.
+func (n *Node) anyOther(g *replication.Group) string {
+	var others []string
+	for _, m := range g.Status().Members {
+		if m.Voter && m.Node != n.cfg.NodeID {
+			others = append(others, m.Node)
+		}
+	}
+	if len(others) == 0 {
+		return ""
+	}
+	return others[rand.IntN(len(others))] //nolint:gosec // no secret
 }

@@ -103,7 +103,7 @@ func (n *Node) step(ctx context.Context, g *replication.Group) {
 		}
 		n.reasons[g.ID()] = why
 		if !slices.Contains(desired.Voters, n.cfg.NodeID) && len(desired.Voters) > 0 {
-			n.handOver(ctx, g)
+			n.handOver(ctx, g, "")
 		}
 		return
 	}
