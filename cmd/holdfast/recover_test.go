@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -39,7 +41,7 @@ func TestGoOnWithOneOfThree(t *testing.T) {
 		t.Fatal(err)
 	}
 	const messages = 50
-	publish(ctx, t, c.nodes[0], messages)
+	want := publish(ctx, t, c.nodes[0], "before", messages)
 	survivor := c.leader(ctx)
 	if survivor == nil {
 		t.Fatal("nobody leads")
@@ -68,19 +70,20 @@ func TestGoOnWithOneOfThree(t *testing.T) {
 	if err := c.awaitReady(ctx, survivor); err != nil {
 		t.Fatal(err)
 	}
-	if got := publish(ctx, t, survivor, 1); got != messages+1 {
-		t.Errorf("the stream holds %d messages after one more, want %d", got, messages+1)
+	want = append(want, publish(ctx, t, survivor, "after", 1)...)
+	if diff := cmp.Diff(want, holds(ctx, t, survivor)); diff != "" {
+		t.Errorf("the survivor holds (-want +got):\n%s", diff)
 	}
 }
 
-// publish publishes some messages through a node and returns how many its stream holds then.
-func publish(ctx context.Context, t *testing.T, n *process, messages int) uint64 {
+// queueOf is the stream Q, for a client of a node.
+func queueOf(ctx context.Context, t *testing.T, n *process) (jetstream.JetStream, jetstream.Stream) {
 	t.Helper()
 	nc, err := nats.Connect("nats://" + n.client)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer nc.Close()
+	t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)
@@ -89,14 +92,40 @@ func publish(ctx context.Context, t *testing.T, n *process, messages int) uint64
 	if err != nil {
 		t.Fatal(err)
 	}
+	return js, s
+}
+
+// publish publishes some messages through a node and returns them.
+func publish(ctx context.Context, t *testing.T, n *process, name string, messages int) (sent []string) {
+	t.Helper()
+	js, _ := queueOf(ctx, t, n)
 	for i := range messages {
-		if _, err := js.Publish(ctx, "q.a", fmt.Append(nil, i)); err != nil {
+		text := fmt.Sprintf("%s %d", name, i)
+		if _, err := js.Publish(ctx, "q.a", []byte(text)); err != nil {
 			t.Fatal(err)
 		}
+		sent = append(sent, text)
 	}
+	return sent
+}
+
+// holds reads everything that the stream holds, through a node.
+func holds(ctx context.Context, t *testing.T, n *process) (got []string) {
+	t.Helper()
+	_, s := queueOf(ctx, t, n)
 	info, err := s.Info(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return info.State.Msgs
+	for seq := info.State.FirstSeq; seq <= info.State.LastSeq; seq++ {
+		m, err := s.GetMsg(ctx, seq)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, string(m.Data))
+	}
+	return got
 }
