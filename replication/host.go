@@ -305,6 +305,11 @@ func (h *Host) Incarnation() string {
 	return h.identity.Incarnation
 }
 
+// GivenUp are the replicas, by server id, that Recover left out of their groups. With their
+// old data they may still be a majority of what they know of: a higher term of theirs must not
+// make this node drop what it acknowledged without them.
+func (h *Host) GivenUp() []string { return h.identity.GivenUp }
+
 // ClusterID is the cluster's id, or "" while this node belongs to none.
 func (h *Host) ClusterID() string {
 	if id := h.cluster.Load(); id != nil {

@@ -34,6 +34,8 @@ type identity struct {
 	// Lost says that the file before this one was damaged, and that not every group has
 	// a replica that came after it yet. No replica has Incarnation then.
 	Lost bool `json:"lost,omitempty"`
+	// GivenUp are the replicas that Recover left out, by server id.
+	GivenUp []string `json:"given_up,omitempty"`
 
 	fs   storage.FS
 	path string

@@ -31,7 +31,8 @@ type Recovered struct {
 // of their groups, after the majority was lost for good, or the file NODE of the only voter
 // was damaged: it is written anew then. Every other replica must never run again: it does
 // not know that it was left out, and with others of its kind it would go on as the cluster
-// that it was.
+// that it was. The file NODE keeps which they are: this node takes no part in what they do,
+// and tells those that come back; see Host.GivenUp.
 //
 // Nothing is written unless every group can be recovered: a replica that is damaged,
 // or no member of its group, is an error that names it. It may be run again after a crash.
@@ -72,6 +73,9 @@ func Recover(cfg Config) ([]Recovered, error) {
 		all = append(all, r)
 	}
 	slices.SortFunc(all, func(a, b *recovery) int { return int(a.Group) - int(b.Group) })
+	if err == nil {
+		err = h.giveUp(all) // first: without the others this node can do nothing, with them it could lose what it has
+	}
 	var out []Recovered
 	for _, r := range all {
 		if err == nil {
@@ -107,6 +111,23 @@ func (h *Host) identify() error {
 	}
 	h.identity = id
 	return nil
+}
+
+// giveUp notes the replicas that are left out. A damaged file NODE is written by reinstate.
+func (h *Host) giveUp(all []*recovery) error {
+	next := h.identity
+	next.GivenUp = slices.Clone(next.GivenUp)
+	for _, r := range all {
+		next.GivenUp = append(next.GivenUp, r.others...)
+	}
+	slices.Sort(next.GivenUp)
+	next.GivenUp = slices.Compact(next.GivenUp)
+	same := len(next.GivenUp) == len(h.identity.GivenUp)
+	h.identity = next
+	if same || next.Lost {
+		return nil
+	}
+	return next.write()
 }
 
 // reinstate ends the damage that the file NODE was, if it was: the replicas are sound.
@@ -150,6 +171,7 @@ type recovery struct {
 
 	rep    *replica
 	marked bool // as damaged, because of the file NODE
+	others []string
 }
 
 // openRecovery opens and checks a replica, and changes nothing that a start would not.
@@ -202,7 +224,11 @@ func (r *recovery) look() error {
 	}
 	member := false
 	for _, s := range conf.Servers {
-		member = member || string(s.ID) == r.Server
+		if string(s.ID) == r.Server {
+			member = true
+		} else {
+			r.others = append(r.others, string(s.ID))
+		}
 		if s.Suffrage == raft.Voter {
 			r.Before = append(r.Before, string(s.ID))
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-mq/holdfast/storage/record"
 )
@@ -56,6 +57,21 @@ func TestRecover(t *testing.T) {
 			if err != nil || string(m.Payload) != fmt.Sprint("v", i) {
 				t.Fatalf("message %d is %q, %v", i+1, m.Payload, err)
 			}
+		}
+		// With their old data the others elect a leader of a higher term; it is not the survivor's.
+		survivor.down()
+		for _, o := range lost {
+			o.up()
+		}
+		w.put("stale")
+		survivor.up()
+		w.pause(time.Minute)
+		m, err := survivor.group().Reader().Message(testStream, n+1)
+		if err != nil || string(m.Payload) != "after" {
+			t.Errorf("message %d of the survivor is %q, %v; want what it acknowledged", n+1, m.Payload, err)
+		}
+		if term := survivor.group().Term(); term == nil || term.Check() != nil {
+			t.Error("the survivor does not lead beside those that were given up")
 		}
 		if members := survivor.group().Status().Members; len(members) != 1 {
 			t.Errorf("members %+v, want one", members)

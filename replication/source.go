@@ -2,11 +2,13 @@ package replication
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/holdfast-mq/holdfast/replication/marks"
 	"github.com/holdfast-mq/holdfast/replication/transport"
+	"github.com/holdfast-mq/holdfast/storage/record"
 )
 
 // source is a replica's side of hellos and beats.
@@ -28,6 +30,9 @@ func (s source) LocalHello() transport.Hello {
 // both replicas by what is known then: one that is below its mark is damaged. The peer
 // judges the same, since it is told this replica's marks.
 func (s source) CheckHello(peer raft.ServerAddress, h transport.Hello) error {
+	if slices.Contains(s.g.host.GivenUp(), string(peer)) {
+		return fmt.Errorf("%w: %s was given up when %s was recovered", record.ErrRefused, peer, s.r.server)
+	}
 	if err := s.r.marks.merge(h.Beat.Marks); err != nil {
 		return err
 	}

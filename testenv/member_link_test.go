@@ -54,16 +54,22 @@ func newLinked(t *testing.T, change func(*node.Config)) *linked {
 // stream makes the stream Q.
 func (g *gang) stream(id string) jetstream.Stream {
 	g.t.Helper()
+	s, err := g.client(id).CreateStream(bounded(g.t), jetstream.StreamConfig{
+		Name: "Q", Subjects: []string{"q.>"}, Replicas: 3, Duplicates: time.Hour,
+	})
+	g.must(err)
+	return s
+}
+
+// client returns a client of a node.
+func (g *gang) client(id string) jetstream.JetStream {
+	g.t.Helper()
 	nc, err := nats.Connect(g.nodes[id].URL(), nats.MaxReconnects(-1), nats.ReconnectWait(readyPoll))
 	g.must(err)
 	g.t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
 	g.must(err)
-	s, err := js.CreateStream(bounded(g.t), jetstream.StreamConfig{
-		Name: "Q", Subjects: []string{"q.>"}, Replicas: 3, Duplicates: time.Hour,
-	})
-	g.must(err)
-	return s
+	return js
 }
 
 // leadsAll makes a node the leader of every group.

@@ -79,12 +79,7 @@ func TestRoutesAreCut(t *testing.T) {
 // pulls returns the consumer C of the stream Q, for a client of a node.
 func (g *gang) pulls(id string) jetstream.Consumer {
 	g.t.Helper()
-	nc, err := nats.Connect(g.nodes[id].URL(), nats.MaxReconnects(-1), nats.ReconnectWait(readyPoll))
-	g.must(err)
-	g.t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	g.must(err)
-	c, err := js.CreateOrUpdateConsumer(bounded(g.t), "Q", jetstream.ConsumerConfig{
+	c, err := g.client(id).CreateOrUpdateConsumer(bounded(g.t), "Q", jetstream.ConsumerConfig{
 		Durable: "C", AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Hour,
 	})
 	g.must(err)

@@ -39,6 +39,8 @@ const (
 	callMoved
 	// callAcceptClock tells a group's leader that the wall clocks are right; see onAcceptClock.
 	callAcceptClock
+	// callGivenUp tells a node that its replica was given up by the caller; see onGivenUp.
+	callGivenUp
 )
 
 // membershipTick is how often decisions are taken and steps are made.
@@ -245,10 +247,19 @@ func (n *Node) leaving(id string) bool {
 	return ok && (len(row.Value) == 0 || string(row.Value) == n.replica(id, replication.Metadata))
 }
 
-// replica returns the replica that a node has now in a group, "" if nobody knows. The
-// registry knows those that replaced damaged ones; gossip knows of a data directory that
-// is a new one as a whole.
+// replica returns the replica that a node has now in a group, "" if nobody knows, or if that
+// one was given up: the node must come back with another one.
 func (n *Node) replica(id string, group uint32) string {
+	server := n.newestReplica(id, group)
+	if slices.Contains(n.host.GivenUp(), server) {
+		return ""
+	}
+	return server
+}
+
+// newestReplica is the replica that was heard of last, "" if nobody knows. The registry knows those that replaced damaged ones; gossip knows of a data directory that
+// is a new one as a whole.
+func (n *Node) newestReplica(id string, group uint32) string {
 	if id == n.cfg.NodeID {
 		return n.host.Group(group).Server()
 	}

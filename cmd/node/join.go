@@ -24,6 +24,7 @@ import (
 func (n *Node) join(ctx context.Context) error {
 	n.host.Transport().Handle(callIdentity, n.onIdentity)
 	n.host.Transport().Handle(callMember, n.isMember)
+	n.host.Transport().Handle(callGivenUp, n.onGivenUp)
 	n.host.Transport().Handle(callBegun, n.onBegun)
 	n.host.Transport().Handle(callMoved, n.onMoved)
 	n.host.Transport().Handle(callAcceptClock, n.onAcceptClock)
@@ -53,6 +54,7 @@ func (n *Node) join(ctx context.Context) error {
 	n.wg.Go(func() { n.refuseTwin(n.ctx) })
 	n.wg.Go(func() { n.meet(n.ctx) })
 	n.wg.Go(func() { n.refuseRemoved(n.ctx) })
+	n.wg.Go(func() { n.tellGivenUp(n.ctx) })
 	n.wg.Go(func() { n.watchLevel(n.ctx) })
 	n.wg.Go(func() { n.tellAddress(n.ctx) })
 	n.wg.Go(func() { n.register(n.ctx) })
