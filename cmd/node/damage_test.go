@@ -50,7 +50,17 @@ func flip(t *testing.T, path string, at int64) {
 
 func get(t *testing.T, n *node.Node, path string) string {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, n.AdminURL()+path, http.NoBody)
+	return ask(t, n, http.MethodGet, path)
+}
+
+func post(t *testing.T, n *node.Node, path string) string {
+	t.Helper()
+	return ask(t, n, http.MethodPost, path)
+}
+
+func ask(t *testing.T, n *node.Node, method, path string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, n.AdminURL()+path, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +162,10 @@ func TestDamagedGroupOfASingleNode(t *testing.T) {
 // of one of three come back by themselves, with everything that was acknowledged.
 func TestDamagedNodeIsReseeded(t *testing.T) {
 	dir := t.TempDir()
-	c, err := testenv.StartCluster(t.Context(), 3, dir, &testenv.Ports{}, nil)
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	c, err := testenv.StartCluster(t.Context(), 3, dir, &testenv.Ports{}, func(c *node.Config) {
+		c.AdminListen = "127.0.0.1:0"
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,18 +198,28 @@ func TestDamagedNodeIsReseeded(t *testing.T) {
 		}
 		publish(10)
 	}
-	// It holds what the others hold: they may go.
-	within(t, "the new replica to lead", time.Minute, func() bool {
-		n, err := victim.Running()
-		return err == nil && len(n.Readiness()) == 0
-	})
-	if err := c.Nodes[0].Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	js = client(t, victim.URL())
-	within(t, "all messages", time.Minute, func() bool {
+	servesAll(t, c, victim, stored)
+}
+
+// servesAll checks that a node, as the leader, serves every message that was stored, and that no replica holds
+// anything else.
+func servesAll(t *testing.T, c *testenv.Cluster, leader *testenv.Node, stored int) {
+	t.Helper()
+	js := client(t, leader.URL())
+	leads := func() bool {
 		info, err := js.StreamInfo("DAMAGE")
-		return err == nil && info.State.Msgs == uint64(stored)
+		return err == nil && info.Cluster.Leader == leader.ID() && info.State.Msgs == uint64(stored)
+	}
+	within(t, leader.ID()+" to lead", time.Minute, func() bool {
+		if leads() {
+			return true
+		}
+		for _, n := range c.Nodes { // one of them leads and can hand over
+			if r, err := n.Running(); err == nil && n != leader {
+				post(t, r, "/transfer?group=1&to="+leader.ID())
+			}
+		}
+		return false
 	})
 	for i := range stored {
 		m, err := js.GetMsg("DAMAGE", uint64(i+1))
@@ -204,6 +227,20 @@ func TestDamagedNodeIsReseeded(t *testing.T) {
 			t.Fatalf("message %d: %v, %v", i+1, m, err)
 		}
 	}
+	if !leads() {
+		t.Errorf("another node than %s served some of the reads", leader.ID())
+	}
+	within(t, "all replicas to hold the same", time.Minute, func() bool {
+		var all []string
+		for _, n := range c.Nodes {
+			r, err := n.Running()
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, get(t, r, "/hash"))
+		}
+		return all[0] == all[1] && all[0] == all[2]
+	})
 }
 
 func client(t *testing.T, url string) nats.JetStreamContext {
@@ -230,7 +267,7 @@ func stream(t *testing.T, url string) nats.JetStreamContext {
 }
 
 // TestLostDisk: a node whose whole data directory is gone comes back as another replica,
-// the one that founded the cluster, too.
+// the one that founded the cluster, too. It serves what was stored before and meanwhile.
 func TestLostDisk(t *testing.T) {
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	dir := t.TempDir()
@@ -242,9 +279,8 @@ func TestLostDisk(t *testing.T) {
 	}
 	defer func() { _ = c.Stop(context.Background()) }()
 	js := stream(t, c.Nodes[2].URL())
-	if _, err := js.Publish("damage.x", []byte("0")); err != nil {
-		t.Fatal(err)
-	}
+	const messages = 200
+	stored := publishMore(t, js, 0, messages)
 	victim := c.Nodes[0]
 	if err := victim.Stop(t.Context()); err != nil {
 		t.Fatal(err)
@@ -259,15 +295,18 @@ func TestLostDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for stored < 2*messages {
+		stored = publishMore(t, js, stored, 1)
+	}
 	within(t, "the node to be a voter again", time.Minute, func() bool {
+		stored = publishMore(t, js, stored, 1)
 		votes := slices.ContainsFunc(members(t, n), func(m node.MemberStatus) bool {
 			return m.ID == "n1" && len(m.Votes) == 2
 		})
 		return votes && len(n.Readiness()) == 0
 	})
-	if _, err := js.Publish("damage.x", []byte("1")); err != nil {
-		t.Fatal(err)
-	}
+	stored = publishMore(t, js, stored, 1)
+	servesAll(t, c, victim, stored)
 	if id := clusterIDOf(t, dir, "n1"); id != clusterID(t, dir) {
 		t.Errorf("it belongs to cluster %s, the others to %s", id, clusterID(t, dir))
 	}
