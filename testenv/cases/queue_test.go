@@ -93,8 +93,22 @@ func nothingLostByConsumers(t *testing.T, e *env) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := cons.FetchNoWait(messages); err != nil {
+		subject := fmt.Sprint("come.", i%subjects)
+		taken := c.fetch(cons, 1) // at least, so that there is something to lose
+		batch, err := cons.FetchNoWait(messages)
+		if err != nil {
 			t.Fatal(err)
+		}
+		for m := range batch.Messages() {
+			taken = append(taken, m)
+		}
+		if err := batch.Error(); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range taken {
+			if m.Subject() != subject {
+				t.Errorf("a consumer of %s got %s", subject, m.Subject())
+			}
 		}
 		if err := s.DeleteConsumer(bounded(t), cons.CachedInfo().Name); err != nil {
 			t.Fatal(err)
@@ -106,9 +120,16 @@ func nothingLostByConsumers(t *testing.T, e *env) {
 	}
 	e.replicasAgree(t)
 	all := c.consumer(s, &jetstream.ConsumerConfig{Durable: "all", AckPolicy: jetstream.AckExplicitPolicy})
-	for i, seq := range sequences(t, c.fetch(all, messages)) {
+	left, count := c.fetch(all, messages), make(map[string]int)
+	for i, seq := range sequences(t, left) {
 		if seq != uint64(i+1) {
 			t.Fatalf("message %d is the %dth", seq, i+1)
+		}
+		count[left[i].Subject()]++
+	}
+	for i := range subjects {
+		if subject := fmt.Sprint("come.", i); count[subject] != messages/subjects {
+			t.Errorf("%d messages of %s, want %d", count[subject], subject, messages/subjects)
 		}
 	}
 }
@@ -116,7 +137,7 @@ func nothingLostByConsumers(t *testing.T, e *env) {
 // Many consumers of one work queue work while its leader moves: nothing is given up, each message is done
 // (https://github.com/nats-io/nats-server/issues/5638).
 func movesEndNoDelivery(t *testing.T, e *env) {
-	const consumers, each, moves = 30, 6, 2
+	const consumers, each, moves = 250, 2, 2
 	c := e.client(t, 0)
 	s := c.stream(&jetstream.StreamConfig{
 		Name: "MOVES", Subjects: []string{"moves.*"}, Retention: jetstream.WorkQueuePolicy, Replicas: 3,
