@@ -10,7 +10,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/holdfast-mq/holdfast/storage"
 	"github.com/holdfast-mq/holdfast/storage/record"
 )
 
@@ -81,23 +80,26 @@ var crashAll = vfs.CrashCloneCfg{UnsyncedDataPercent: 0}
 // cared is a world whose groups are looked after, with some values stored.
 func cared(t *testing.T, f func(w *world)) {
 	t.Helper()
-	bubble(t, 3, func(w *world) {
-		stop := make(chan struct{})
-		var work sync.WaitGroup
-		defer func() {
-			close(stop)
-			w.down()
-			work.Wait()
-		}()
-		w.found()
-		w.register()
-		work.Go(func() { w.control(stop) })
-		for i := range 200 {
-			w.put(value(i))
-		}
-		w.eventually("all replicas to be even", w.even)
-		f(w)
-	})
+	bubble(t, 3, func(w *world) { w.cared(f) })
+}
+
+func (w *world) cared(f func(w *world)) {
+	w.t.Helper()
+	stop := make(chan struct{})
+	var work sync.WaitGroup
+	defer func() {
+		close(stop)
+		w.down()
+		work.Wait()
+	}()
+	w.found()
+	w.register()
+	work.Go(func() { w.control(stop) })
+	for i := range 200 {
+		w.put(value(i))
+	}
+	w.eventually("all replicas to be even", w.even)
+	f(w)
 }
 
 func value(i int) string { return fmt.Sprintf("value %d %s", i, padding[:300]) }
@@ -114,18 +116,7 @@ func (w *world) complete(n int) {
 			}
 		}
 	}
-	var first storage.StateHash
-	for i, node := range w.nodes {
-		h, err := node.group().Reader().StateHash(w.t.Context())
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		if i == 0 {
-			first = h
-		} else if h != first {
-			w.t.Errorf("%s has %v, %s has %v", node.name, h, w.nodes[0].name, first)
-		}
-	}
+	w.equalStates()
 }
 
 // TestDamageIsReplaced damages each kind of file of one group on one node: the group is
@@ -291,8 +282,8 @@ func TestOldDirectoryAfterAFullStop(t *testing.T) {
 	})
 }
 
-// TestDamageFoundWhileRunning: latent rot of a table that a read finds takes the group
-// out of service, durably, and the rest of the node goes on.
+// TestDamageFoundWhileRunning: whoever in the process finds damage, and tells the group, takes
+// it out of service, durably, and the rest of the node goes on. What finds it, rot_test.go has.
 func TestDamageFoundWhileRunning(t *testing.T) {
 	cared(t, func(w *world) {
 		victim := w.leader()

@@ -173,6 +173,26 @@ func (e diskEdit) flip(path string, at int) {
 	e.write(path, b)
 }
 
+// rot flips a bit in place, as that of a medium that decays under a node that has the file
+// open. at counts from the end if it is negative.
+func (e diskEdit) rot(path string, at int64) {
+	e.w.t.Helper()
+	f, err := e.fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
+	e.fail(err)
+	st, err := f.Stat()
+	e.fail(err)
+	if at < 0 {
+		at += st.Size()
+	}
+	at = max(0, min(at, st.Size()-1))
+	var b [1]byte
+	_, err = f.ReadAt(b[:], at)
+	e.fail(err)
+	b[0] ^= 0x10
+	_, err = f.WriteAt(b[:], at)
+	e.fail(errors.Join(err, f.Sync(), f.Close()))
+}
+
 func (e diskEdit) cut(path string) {
 	e.w.t.Helper()
 	b := e.read(path)

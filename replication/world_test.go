@@ -39,6 +39,8 @@ type world struct {
 	log    *zap.Logger
 	// transport edits the configuration of the nodes' ports.
 	transport func(*transport.Config)
+	// tune edits the configuration of the nodes.
+	tune func(*Config)
 	// desired is what control brings the groups to; nil: every node a voter.
 	desired atomic.Pointer[membership.Desired]
 }
@@ -112,6 +114,9 @@ func (n *node) config() Config {
 	c := w.config(n)
 	if w.transport != nil {
 		w.transport(&c.Transport)
+	}
+	if w.tune != nil {
+		w.tune(&c)
 	}
 	return c
 }
@@ -342,6 +347,72 @@ func (w *world) putAtLeastOnce(value string) {
 		r := &request{value: value, answer: make(chan answer, 1)}
 		return w.leader().planner().submit(r) && (<-r.answer).err == nil
 	})
+}
+
+// acks are values that were acknowledged, by their sequences.
+type acks map[uint64]string
+
+// publish asks whoever leads to store a value, and notes the acknowledgement if one comes in time.
+func (w *world) publish(value string, acked acks) bool {
+	seq, ok := w.ask(request{value: value})
+	if ok {
+		acked[seq] = value
+	}
+	return ok
+}
+
+// ask wants a value stored or a message deleted, by whoever leads; false if that is not
+// acknowledged in time.
+func (w *world) ask(r request) (seq uint64, ok bool) {
+	r.answer = make(chan answer, 1)
+	for _, n := range w.nodes {
+		if p := n.planner(); p == nil || !p.submit(&r) {
+			continue
+		}
+		select {
+		case a := <-r.answer:
+			return a.seq, a.err == nil
+		case <-time.After(simWait):
+			return 0, false
+		}
+	}
+	return 0, false
+}
+
+// holds checks that all replicas are even and equal, and hold what was acknowledged.
+func (w *world) holds(acked acks) {
+	w.t.Helper()
+	if len(acked) == 0 {
+		w.t.Fatal("nothing was acknowledged")
+	}
+	w.eventually("all replicas to be even", w.even)
+	for _, n := range w.nodes {
+		for seq, value := range acked {
+			m, err := n.group().Reader().Message(testStream, seq)
+			if err != nil || string(m.Payload) != value {
+				w.t.Fatalf("%s: message %d of %d that were acknowledged is %.20q, want %.20q, %v",
+					n.name, seq, len(acked), m.Payload, value, err)
+			}
+		}
+	}
+	w.equalStates()
+}
+
+// equalStates compares the states of group 1 of all replicas, which are even.
+func (w *world) equalStates() {
+	w.t.Helper()
+	var first storage.StateHash
+	for i, n := range w.nodes {
+		h, err := n.group().Reader().StateHash(w.t.Context())
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if i == 0 {
+			first = h
+		} else if h != first {
+			w.t.Errorf("%s has %v, %s has %v", n.name, h, w.nodes[0].name, first)
+		}
+	}
 }
 
 func bubble(t *testing.T, nodes int, f func(w *world)) {
