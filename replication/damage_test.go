@@ -85,21 +85,27 @@ func cared(t *testing.T, f func(w *world)) {
 
 func (w *world) cared(f func(w *world)) {
 	w.t.Helper()
-	stop := make(chan struct{})
-	var work sync.WaitGroup
-	defer func() {
-		close(stop)
-		w.down()
-		work.Wait()
-	}()
-	w.found()
-	w.register()
-	work.Go(func() { w.control(stop) })
+	defer w.careFor()()
 	for i := range 200 {
 		w.put(value(i))
 	}
 	w.eventually("all replicas to be even", w.even)
 	f(w)
+}
+
+// careFor founds a cluster whose groups are looked after until all is stopped by end.
+func (w *world) careFor() (end func()) {
+	w.t.Helper()
+	stop := make(chan struct{})
+	var work sync.WaitGroup
+	w.found()
+	w.register()
+	work.Go(func() { w.control(stop) })
+	return func() {
+		close(stop)
+		w.down()
+		work.Wait()
+	}
 }
 
 func value(i int) string { return fmt.Sprintf("value %d %s", i, padding[:300]) }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"math"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -27,13 +29,19 @@ type offers struct {
 	// caughtUp is how many entries behind the end of the log a follower is on its own.
 	caughtUp uint64
 	logger   *zap.Logger
+	// damaged is told of damaged local files, which take this replica alone out of service;
+	// fatal of a disk that cannot be read.
+	damaged, fatal func(error)
 
-	opening sync.Mutex // held while a checkpoint is taken; before mu
+	checks  sync.WaitGroup
+	ended   atomic.Bool // nothing more is checked
+	opening sync.Mutex  // held while a checkpoint is taken; before mu
 
 	mu      sync.Mutex // guards what follows
 	current *offer     // what the next Open returns, nil for a new one
 	all     map[*offer]bool
 	behind  map[raft.ServerAddress]*catchUp
+	checked time.Time // when an offer that was refused was last looked at
 }
 
 // offer is one checkpoint. Its fields are guarded by offers.mu.
@@ -57,7 +65,7 @@ type catchUp struct {
 func newOffers(store *storage.Store, log *logStore, r Retention, logger *zap.Logger) *offers {
 	return &offers{
 		store: store, log: log, keep: r.InstallKeep, bytes: r.InstallLogBytes, caughtUp: r.MinTrailing / 2,
-		logger: logger, all: make(map[*offer]bool), behind: make(map[raft.ServerAddress]*catchUp),
+		logger: logger, damaged: func(error) {}, fatal: func(error) {}, all: make(map[*offer]bool), behind: make(map[raft.ServerAddress]*catchUp),
 	}
 }
 
@@ -78,6 +86,7 @@ func (o *offers) open() (*raft.SnapshotMeta, *offerReader, error) {
 		o.mu.Lock()
 		delete(o.all, f)
 		o.mu.Unlock()
+		o.unread(err)
 		return nil, nil, err
 	}
 	m := c.Meta()
@@ -115,7 +124,53 @@ type offerReader struct {
 }
 
 func newOfferReader(o *offers, f *offer) *offerReader {
-	return &offerReader{SectionReader: io.NewSectionReader(f.c, 0, f.c.Size()), o: o, f: f}
+	return &offerReader{SectionReader: io.NewSectionReader(offerSource{o, f.c}, 0, f.c.Size()), o: o, f: f}
+}
+
+// offerSource reads a checkpoint, and notes when it cannot be read.
+type offerSource struct {
+	o *offers
+	c *storage.Checkpoint
+}
+
+// ReadAt implements io.ReaderAt.
+func (s offerSource) ReadAt(p []byte, off int64) (int, error) {
+	n, err := s.c.ReadAt(p, off)
+	s.o.unread(err)
+	return n, err
+}
+
+// unread ends the leadership of a replica that cannot read its own state: a follower that
+// needs a snapshot of it would wait for ever, and Raft tries again for as long.
+func (o *offers) unread(err error) {
+	switch {
+	case isDamage(err):
+		o.damaged(err)
+	case errors.Is(err, syscall.EIO):
+		o.fatal(fmt.Errorf("read a snapshot for a follower: %w", err))
+	}
+}
+
+// check reads an offer that a follower has refused, beside the caller: it verifies what it
+// receives, and what it finds wrong may be rot of this replica's files, which are sent as they
+// are. Not more often than offers are kept, since a follower may refuse for reasons of its own.
+func (o *offers) check(f *offer) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended.Load() || (!o.checked.IsZero() && time.Since(o.checked) < o.keep) {
+		return
+	}
+	o.checked = time.Now()
+	f.users++
+	o.checks.Go(func() {
+		o.unread(f.c.Verify(func() bool { return !o.ended.Load() }))
+		o.mu.Lock()
+		f.users--
+		o.mu.Unlock()
+		if err := o.sweep(); err != nil {
+			o.logger.Warn("remove an offered snapshot", zap.Error(err))
+		}
+	})
 }
 
 // SnapshotID implements transport.Resumable.
@@ -135,6 +190,9 @@ func (r *offerReader) Reached(to raft.ServerAddress, offset int64) {
 
 // Settled implements transport.Resumable.
 func (r *offerReader) Settled(to raft.ServerAddress, success bool) { //nolint:revive // the interface's flag
+	if !success {
+		r.o.check(r.f)
+	}
 	r.o.mu.Lock()
 	defer r.o.mu.Unlock()
 	b := r.o.behind[to]
@@ -264,8 +322,10 @@ func (o *offers) tend(progress []transport.Progress, last uint64) {
 // close removes every checkpoint; no stream is being sent.
 func (o *offers) close() error {
 	o.mu.Lock()
+	o.ended.Store(true)
 	clear(o.behind)
 	o.mu.Unlock()
+	o.checks.Wait()
 	if err := o.sweep(); err != nil {
 		return fmt.Errorf("remove offered snapshots: %w", err)
 	}

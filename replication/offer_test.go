@@ -32,11 +32,17 @@ func large(i int) string {
 func (w *world) farBehind() *node {
 	w.t.Helper()
 	w.found()
+	return w.leaveBehind(make(acks))
+}
+
+// leaveBehind is farBehind in a cluster that there is.
+func (w *world) leaveBehind(acked acks) *node {
+	w.t.Helper()
 	c := w.nodes[2]
-	w.put("first")
+	acked[w.put("first")] = "first"
 	c.down()
 	for i := range 100 {
-		w.put(large(i))
+		acked[w.put(large(i))] = large(i)
 	}
 	leader := w.leader()
 	w.eventually("a log that is cut", func() bool {

@@ -74,6 +74,7 @@ func (g *Group) openFiles(r *replica) error {
 	r.snaps = &snapshots{
 		store: r.store, logged: log.LastIndex, offers: newOffers(r.store, r.logs, g.cfg.Retention, g.log),
 	}
+	r.snaps.offers.damaged, r.snaps.offers.fatal = g.damaged, g.fatal
 	r.logs.floor = r.snaps.offers.floor
 	r.fsm = newFSM(r.store, r.snaps, g.log, g.fatal)
 	r.fsm.damaged = g.damaged

@@ -7,9 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"slices"
 	"sort"
 	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+	chunks "github.com/cockroachdb/pebble/v2/record"
 
 	"github.com/holdfast-mq/holdfast/storage/record"
 )
@@ -42,6 +47,7 @@ type Checkpoint struct {
 	s       *Store
 	id      CheckpointID
 	name    string
+	origin  string // the database it was taken of
 	applied Applied
 	meta    SnapshotMeta
 	files   []CheckpointFile
@@ -98,13 +104,67 @@ func (s *Store) Checkpoint() (*Checkpoint, error) {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
 	path := s.fs.PathJoin(s.cfg.Dir, c.name)
+	c.origin = h.path
 	if err := h.db.Checkpoint(path); err != nil {
-		return nil, h.wrap(fmt.Errorf("checkpoint %s: %w", path, err))
+		return nil, h.unread(fmt.Errorf("checkpoint %s: %w", path, err))
 	}
 	if err := c.describe(&ptr); err != nil {
-		return nil, errors.Join(err, c.Close())
+		return nil, errors.Join(c.ofOrigin(err), c.Close())
 	}
 	return c, nil
+}
+
+// unread marks files that a checkpoint could not be made of as damage, as wrap does, and also
+// those that are gone and a manifest that does not verify: the database in force needs them.
+func (h *handle) unread(err error) error {
+	bad := []error{fs.ErrNotExist, chunks.ErrInvalidChunk, chunks.ErrZeroedChunk, chunks.ErrUnexpectedEOF}
+	if !slices.ContainsFunc(bad, func(e error) bool { return errors.Is(err, e) }) {
+		return h.wrap(err)
+	}
+	file := h.path
+	if p, ok := errors.AsType[*os.PathError](err); ok {
+		file = p.Path
+	} else if l, ok := errors.AsType[*os.LinkError](err); ok {
+		file = l.Old
+	}
+	return record.Damaged(file, "%w", err)
+}
+
+// ofOrigin makes damage of the checkpoint's files that of the files they are links to, or
+// copies of, in the database that it was taken of.
+func (c *Checkpoint) ofOrigin(err error) error {
+	file := record.DamagedFile(err)
+	if file == "" {
+		return err
+	}
+	origin := c.origin
+	if c.s.fs.PathBase(file) != c.name {
+		origin = c.s.fs.PathJoin(c.origin, c.s.fs.PathBase(file))
+	}
+	return &record.FileError{File: origin, Cause: err}
+}
+
+// Verify reads every row of the checkpoint, and with them the checksum of every block, from
+// the disk. What does not verify is damage of the database that the checkpoint was taken of, and is named
+// as that. It ends early when it is not wanted any more.
+func (c *Checkpoint) Verify(wanted func() bool) error {
+	h, err := c.s.openDB(c.name, modeVerify)
+	if err == nil {
+		err = errors.Join(h.readAll(wanted), c.s.closeHandle(h))
+	}
+	return c.ofOrigin(err)
+}
+
+// readAll reads every row, as long as that is wanted.
+func (h *handle) readAll(wanted func() bool) error {
+	rows := 0
+	return h.scan([]byte{0}, []byte{0xff}, func(it *pebble.Iterator) (bool, error) {
+		if rows++; rows%hashCheck == 0 && !wanted() {
+			return false, nil
+		}
+		_, err := it.ValueAndErr()
+		return true, err
+	})
 }
 
 // describe reads what the checkpoint holds. Applies went on since the flush and

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"hash"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/holdfast-mq/holdfast/storage/record"
@@ -328,10 +327,7 @@ func (i *Install) verify() error {
 			record.ErrFormat, applied.Reach(), i.meta.Index)
 	}
 	if err == nil {
-		err = h.scan([]byte{0}, []byte{0xff}, func(it *pebble.Iterator) (bool, error) {
-			_, err := it.ValueAndErr()
-			return true, err
-		})
+		err = h.readAll(func() bool { return true })
 	}
 	return errors.Join(err, i.s.closeHandle(h))
 }
