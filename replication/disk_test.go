@@ -25,7 +25,8 @@ func osError(op errorfs.Op, err error) error {
 }
 
 // TestFailedDisk: wherever an operation fails, the node stops and names the file; the
-// others go on, and with a disk that works it is one of them again.
+// others go on, and with a disk that works, and has lost what was not synced, it is one of
+// them again. What was acknowledged is on all of them.
 func TestFailedDisk(t *testing.T) {
 	for name, v := range map[string]struct {
 		file string // in the path
@@ -59,14 +60,14 @@ func TestFailedDisk(t *testing.T) {
 					}).FS()
 				}
 				w.found()
-				w.put("before")
+				acked := acks{w.put("before"): "before"}
 				broken.Store(true)
 				var fatal error
 				for i := 0; fatal == nil; i++ {
 					if i == 2000 {
 						w.t.Fatal("the node goes on")
 					}
-					w.try(fmt.Sprintf("%d %s", i, padding))
+					w.publish(fmt.Sprintf("%d %s", i, padding), acked)
 					if i%20 == 0 {
 						ctx, cancel := context.WithTimeout(w.t.Context(), simWait)
 						_ = addOne(ctx, w.leader().host().Meta()) // group 0 writes, too
@@ -81,14 +82,24 @@ func TestFailedDisk(t *testing.T) {
 				if text := fatal.Error(); !strings.Contains(text, syscall.EIO.Error()) || !strings.Contains(text, v.file) {
 					w.t.Errorf("%v of %s: stopped with %q", v.op, *hit.Load(), text)
 				}
-				n.fell()
+				n.fellPowerless()
 				for i := range 5 {
-					w.try(fmt.Sprint("without it ", i))
+					w.publish(fmt.Sprint("without it ", i), acked)
 				}
-				w.put("without it")
+				acked[w.put("without it")] = "without it"
 				broken.Store(false)
 				n.up()
-				w.same(w.put("with it"))
+				last := w.put("with it")
+				acked[last] = "with it"
+				w.same(last)
+				w.holds(acked)
+				// Also what it has acknowledged since is on its disk.
+				w.powerCut(nil, 0, w.nodes...)
+				for _, n := range w.nodes {
+					n.up()
+				}
+				w.same(w.put("after"))
+				w.holds(acked)
 			})
 		})
 	}
@@ -124,15 +135,16 @@ func guarded(w *world, fs vfs.FS, ballast int64, inject errorfs.InjectorFunc) *d
 	return g
 }
 
-// try asks whoever leads to store a value, whatever the outcome is.
-func (w *world) try(value string) {
-	r := &request{value: value, answer: make(chan answer, 1)}
-	if w.leader().planner().submit(r) {
-		select {
-		case <-r.answer:
-		case <-time.After(simWait):
-		}
-	}
+// fellPowerless is fell at the moment of a power cut: the disk loses what was not synced.
+func (n *node) fellPowerless() {
+	n.w.t.Helper()
+	n.w.fabric.Isolate(n.name, n.w.others(n)...)
+	lost := n.mu.fs.CrashClone(crashAll)
+	n.fell()
+	n.w.fabric.Rejoin(n.name, n.w.others(n)...)
+	n.mu.lock.Lock()
+	defer n.mu.lock.Unlock()
+	n.mu.fs = lost
 }
 
 // fell ends a node that had to stop; it said so, perhaps many times.
