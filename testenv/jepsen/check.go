@@ -92,9 +92,10 @@ type Verdict struct {
 	Streams   []StreamVerdict `json:"streams"`
 	Work      WorkVerdict     `json:"work"`
 	Registers RegisterVerdict `json:"registers"`
-	// Replicas are states that differ at the same applied index; Unequal says that they
-	// could not be compared at one index.
+	// Replicas are states that differ at the same applied index, or were not at one index. Absent are
+	// those that nobody could ask for: states of which one is missing say nothing of it.
 	Replicas Finding `json:"replicas"`
+	Absent   Finding `json:"absent"`
 	Unready  string  `json:"unready,omitempty"`
 	// Misread are readers that could not be placed on their node.
 	Misread Finding `json:"misread"`
@@ -109,6 +110,7 @@ func Check(h *History) *Verdict {
 	checkWork(h, &v.Work)
 	checkRegisters(h, &v.Registers)
 	checkHashes(h.Hashes, &v.Replicas)
+	checkAbsent(h.Hashes, h.Replicas, &v.Absent)
 	for _, r := range h.Reads {
 		if r.Leader != r.Node {
 			v.Misread.add("%s was read through %s instead of %s", r.Stream, r.Leader, r.Node)
@@ -155,6 +157,7 @@ func (v *Verdict) Problems() []Problem {
 	}
 	must("registers that are not linearizable", v.Registers.Nonlinear)
 	must("replicas differ", v.Replicas)
+	must("replicas that could not be compared", v.Absent)
 	if v.Unready != "" {
 		must("the cluster did not come back", Finding{Count: 1, Examples: []string{v.Unready}})
 	}
@@ -356,21 +359,4 @@ func checkWork(h *History, v *WorkVerdict) {
 
 func (h *History) excused(at Moment) bool {
 	return slices.ContainsFunc(h.Excused, func(i Interval) bool { return at >= i.Begin && at <= i.End+excuseAfter })
-}
-
-// checkHashes compares replicas at the same applied index.
-func checkHashes(hashes []Hash, f *Finding) {
-	groups := make(map[int]Hash)
-	for _, h := range hashes {
-		first, ok := groups[h.Group]
-		switch {
-		case !ok:
-			groups[h.Group] = h
-		case first.Index != h.Index:
-			f.add("group %d: %s has applied %d, %s %d", h.Group, first.Node, first.Index, h.Node, h.Index)
-		case first.Sum != h.Sum || first.Rows != h.Rows:
-			f.add("group %d at %d: %s has %d rows, %s; %s has %d rows, %s", h.Group, h.Index, first.Node, first.Rows,
-				first.Sum, h.Node, h.Rows, h.Sum)
-		}
-	}
 }

@@ -26,7 +26,10 @@ func good() *History {
 		h.Reads = append(h.Reads,
 			Reads{Node: node, Stream: streamLog, Leader: node, Entries: []Entry{{1, "0-0"}, {2, "0-1"}, {3, "0-2"}, {4, "0-3"}}},
 			Reads{Node: node, Stream: streamReg, Leader: node, Entries: []Entry{{1, "2-0"}}})
-		h.Hashes = append(h.Hashes, Hash{Node: node, Group: 1, Index: 9, Rows: 3, Sum: "aa"})
+		for group := range 2 {
+			h.Replicas = append(h.Replicas, Replica{Node: node, Group: group})
+			h.Hashes = append(h.Hashes, Hash{Node: node, Group: group, Index: 9, Rows: 3, Sum: "aa"})
+		}
 	}
 	for i, id := range []string{"1-0", "1-1"} {
 		at := time.Duration(10+i) * second
@@ -218,8 +221,18 @@ func TestCheckFindsEachViolation(t *testing.T) {
 				h.Reads[i].Entries = nil
 			}
 		}, []string{"JEPSEN: acked and lost: 4", "REG: acked and lost: 1"}},
-		{"other rows", func(h *History) { h.Hashes[1].Sum = "bb" }, []string{"replicas differ: 1"}},
-		{"other index", func(h *History) { h.Hashes[2].Index = 8 }, []string{"replicas differ: 1"}},
+		{"other rows", func(h *History) { h.Hashes[3].Sum = "bb" }, []string{"replicas differ: 1"}},
+		{"other index", func(h *History) { h.Hashes[4].Index = 8 }, []string{"replicas differ: 1"}},
+		{"one replica less", func(h *History) { h.Hashes = h.Hashes[1:] }, []string{"replicas that could not be compared: 1"}},
+		{"a node less", func(h *History) { h.Hashes = h.Hashes[:4] }, []string{"replicas that could not be compared: 2"}},
+		{"a group less", func(h *History) {
+			h.Hashes = slices.DeleteFunc(h.Hashes, func(s Hash) bool { return s.Group == 1 })
+		}, []string{"replicas that could not be compared: 3"}},
+		{"a group more, on one node only", func(h *History) {
+			h.Hashes = append(h.Hashes, Hash{Node: "n2", Group: 2, Index: 1, Sum: "cc"})
+		}, []string{"replicas that could not be compared: 2"}},
+		{"no states at all", func(h *History) { h.Hashes = nil }, []string{"replicas that could not be compared: 6"}},
+		{"no states where nobody tells any", func(h *History) { h.Hashes, h.Replicas = nil, nil }, nil},
 		{"did not come back", func(h *History) { h.Unready = "n2 is down" }, []string{"the cluster did not come back: 1"}},
 		{"nothing acked", func(h *History) {
 			h.Publishes[6].Outcome = Unknown

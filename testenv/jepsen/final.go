@@ -2,10 +2,8 @@ package jepsen
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -21,7 +19,6 @@ const (
 	drainTimeout = 2*ackWait + 30*time.Second
 	// leadTimeout is how long it may take to make a node the leader.
 	leadTimeout = 30 * time.Second
-	hashTimeout = 60 * time.Second
 	// readTimeout bounds the reading of all streams through one node.
 	readTimeout = 5 * time.Minute
 	// impatience replaces those for a cluster that did not come back: there is little to wait for.
@@ -223,38 +220,4 @@ func called(ctx context.Context, f func(context.Context) error) error {
 		defer cancel()
 		return f(call)
 	})
-}
-
-// hashes asks each replica of each group for its state, until all are at the same index.
-func hashes(ctx context.Context, c *Cluster) ([]Hash, error) {
-	if c.Kind != Holdfast {
-		return nil, nil
-	}
-	var out []Hash
-	err := process.Until(ctx, func() error {
-		out = out[:0]
-		for _, n := range c.Nodes {
-			b, err := n.request(ctx, http.MethodGet, "/hash")
-			if err != nil {
-				return err
-			}
-			var list []Hash
-			if err := json.Unmarshal(b, &list); err != nil {
-				return err
-			}
-			for _, h := range list {
-				h.Node = n.Slot
-				out = append(out, h)
-			}
-		}
-		var f Finding
-		if checkHashes(out, &f); f.Count > 0 {
-			return fmt.Errorf("%v", f.Examples)
-		}
-		return nil
-	})
-	if len(out) > 0 {
-		return out, nil // what differs is the check's business
-	}
-	return out, err
 }

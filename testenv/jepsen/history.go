@@ -96,6 +96,12 @@ type Hash struct {
 	Sum   string `json:"sum"`
 }
 
+// Replica is a place where a group must have a state at the end.
+type Replica struct {
+	Node  string
+	Group int
+}
+
 // History is all that clients saw. Safe for concurrent use while a run fills it in.
 type History struct {
 	Publishes  []Publish
@@ -104,6 +110,8 @@ type History struct {
 	Registers  []RegisterOp
 	Reads      []Reads
 	Hashes     []Hash
+	// Replicas are those whose states must be among Hashes.
+	Replicas []Replica
 	// Excused are the times in which a node was paused or cut off.
 	Excused []Interval
 	// Drained says that the work queue was empty at the end.

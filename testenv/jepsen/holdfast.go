@@ -9,8 +9,11 @@ import (
 	"strings"
 )
 
-// eventGroup is the group that holds the streams: there is one by default.
-const eventGroup = "1"
+// Groups of Raft: that of the directory, and the one that holds the streams, of which there is one by default.
+const (
+	metaGroup  = 0
+	eventGroup = 1
+)
 
 // holdfast is the flavor of Holdfast.
 type holdfast struct{}
@@ -35,7 +38,7 @@ func (*holdfast) readyPath() string { return "/readyz" }
 
 // moveLeader asks every node, for only the leader can hand over.
 func (*holdfast) moveLeader(ctx context.Context, c *Cluster, to *Node) error {
-	path := "/transfer?group=" + eventGroup + "&to=" + url.QueryEscape(to.ID)
+	path := "/transfer?group=" + strconv.Itoa(eventGroup) + "&to=" + url.QueryEscape(to.ID)
 	return c.any(ctx, to, path)
 }
 

@@ -329,6 +329,7 @@ func (r *Report) finish(ctx context.Context, w *world, l *load) error {
 			w.say("%v", err)
 		}
 	}
+	w.h.Replicas = w.c.replicas()
 	err := w.patiently(ctx, hashTimeout, func(ctx context.Context) (err error) {
 		w.h.Hashes, err = hashes(ctx, w.c)
 		return err

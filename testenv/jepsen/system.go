@@ -330,6 +330,11 @@ func (c *Cluster) tail(n *Node) string {
 func (n *Node) request(ctx context.Context, method, path string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
+	return n.ask(ctx, method, path)
+}
+
+// ask is request with no bound of its own.
+func (n *Node) ask(ctx context.Context, method, path string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+n.Admin+path, nil)
 	if err != nil {
 		return nil, err
