@@ -43,6 +43,7 @@ func (*holdfast) moveLeader(ctx context.Context, c *Cluster, to *Node) error {
 }
 
 func (*holdfast) remove(ctx context.Context, c *Cluster, id string) error {
+	c.left(id) // also if the answer is lost
 	return c.any(ctx, nil, "/remove?node="+url.QueryEscape(id))
 }
 

@@ -98,10 +98,14 @@ type Report struct {
 	Seconds float64 `json:"seconds"`
 	Rate    float64 `json:"acked_per_second"`
 	// AckedAfterHeal are publishes acked after everything was repaired.
-	AckedAfterHeal int      `json:"acked_after_heal"`
-	Revived        int      `json:"revived"` // processes that ended by themselves
-	Strangers      uint64   `json:"strangers"`
-	Verdict        *Verdict `json:"verdict"`
+	AckedAfterHeal int `json:"acked_after_heal"`
+	// Revived is how often a process that had ended by itself was started again, whatever it ended for. Ended are
+	// ends that nothing explains, Crashed the places in logs that tell of a bug.
+	Revived   int      `json:"revived"`
+	Ended     []string `json:"ended,omitempty"`
+	Crashed   []string `json:"crashed,omitempty"`
+	Strangers uint64   `json:"strangers"`
+	Verdict   *Verdict `json:"verdict"`
 }
 
 // Problems are those of the verdict and of the run itself.
@@ -110,11 +114,18 @@ func (r *Report) Problems() []Problem {
 	if r.Verdict.Unready == "" && r.AckedAfterHeal == 0 {
 		out = append(out, Problem{"nothing was acked after everything was repaired", Finding{Count: 1}})
 	}
-	if len(r.Broken) > 0 {
-		out = append(out, Problem{"promises broken during a fault", Finding{Count: len(r.Broken), Examples: r.Broken}})
-	}
-	if len(r.Failed) > 0 {
-		out = append(out, Problem{"steps that could not be carried out", Finding{Count: len(r.Failed), Examples: r.Failed}})
+	for _, found := range []struct {
+		what  string
+		cases []string
+	}{
+		{"promises broken during a fault", r.Broken},
+		{"steps that could not be carried out", r.Failed},
+		{"processes that ended by themselves, for no fault", r.Ended},
+		{"crashes in the logs", r.Crashed},
+	} {
+		if n := len(found.cases); n > 0 {
+			out = append(out, Problem{found.what, Finding{Count: n, Examples: found.cases[:min(n, examples)]}})
+		}
 	}
 	return out
 }
@@ -143,8 +154,14 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	err = r.run(ctx, c, cfg, NewPlan(cfg.Seed, names, maxSteps))
-	r.Revived, r.Strangers = c.Revived, c.Net.Unknown()
-	return r, errors.Join(err, c.Close())
+	err = errors.Join(err, c.Close())
+	r.Revived, r.Strangers, r.Ended = c.Revived, c.Net.Unknown(), c.Ended
+	if cfg.Kind == Holdfast {
+		var failed error
+		r.Crashed, failed = c.crashes()
+		err = errors.Join(err, failed)
+	}
+	return r, err
 }
 
 // runnable leaves out, with the reason, what cannot run; lacking says why there are no disks.

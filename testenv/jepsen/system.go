@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -67,6 +68,8 @@ type Node struct {
 	dir                        string // of its files
 	disk                       disk   // nil: a plain directory
 	child                      *process.Child
+	end                        ending // of child
+	sickened                   bool   // its disk has a fault
 	paused                     bool
 	generation                 int
 	revived                    time.Time
@@ -80,13 +83,18 @@ type Cluster struct {
 	Net   *netcut.Net
 	// Revived is how often a process had ended by itself and was started again.
 	Revived int
+	// Ended are ends of processes that nothing explains: no signal of ours, no fault of a disk, no refusal.
+	Ended []string
 
 	dir    string
 	bin    string
 	args   []string // further flags of every process
 	skewed bool     // wall clocks can be moved
-	ports  testenv.Ports
-	flavor flavor
+	begins []*Node  // of which a process was ever started, also those beside Nodes
+	// removed are ids of nodes that were removed by command and still have files.
+	removed []string
+	ports   testenv.Ports
+	flavor  flavor
 }
 
 // newCluster prepares a cluster; Start starts its processes.
@@ -124,7 +132,7 @@ func (c *Cluster) prepare(ctx context.Context, n *Node, cfg *Config) error {
 	n.dir = filepath.Join(c.dir, n.Slot)
 	d, err := cfg.mountAt(ctx, n.Slot)
 	if err == nil && d != nil {
-		n.disk = d
+		n.disk = c.watch(n, d)
 	}
 	return err
 }
@@ -157,6 +165,7 @@ func (c *Cluster) Start(n *Node) error {
 	if n.Running() {
 		return nil
 	}
+	c.ended(n)
 	args, err := c.flavor.args(c, n)
 	if err != nil {
 		return err
@@ -166,6 +175,7 @@ func (c *Cluster) Start(n *Node) error {
 		return fmt.Errorf("starting %s: %w", n.ID, err)
 	}
 	n.child, n.paused = child, false
+	c.begun(n)
 	c.Net.Process(n.Slot, child.PID())
 	return nil
 }
@@ -195,9 +205,13 @@ func (c *Cluster) Kill(n *Node) error {
 	if n.child == nil {
 		return nil
 	}
-	err := n.child.Kill()
+	if err := c.signal(n, syscall.SIGKILL); err != nil {
+		return err
+	}
+	<-n.child.Done()
+	c.ended(n)
 	c.Net.Process(n.Slot, 0)
-	return err
+	return nil
 }
 
 // CutPower kills the process, and with it everything that its disk had not synced.
@@ -206,7 +220,7 @@ func (c *Cluster) CutPower(ctx context.Context, ns ...*Node) error {
 	var errs []error
 	for _, n := range ns {
 		if n.child != nil {
-			errs = append(errs, n.child.Signal(syscall.SIGKILL))
+			errs = append(errs, c.signal(n, syscall.SIGKILL))
 		}
 	}
 	for _, n := range ns {
@@ -228,13 +242,14 @@ func (c *Cluster) Stop(ctx context.Context, n *Node) error {
 	if !n.Running() {
 		return nil
 	}
-	if err := n.child.Signal(syscall.SIGTERM); err != nil {
+	if err := c.signal(n, syscall.SIGTERM); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	select {
 	case <-n.child.Done():
+		c.ended(n)
 		c.Net.Process(n.Slot, 0)
 		return nil
 	case <-ctx.Done():
@@ -359,8 +374,12 @@ func (c *Cluster) replace(ctx context.Context, n *Node) error {
 	return errors.Join(c.wipe(n), c.newPorts(ctx, n))
 }
 
-// wipe removes the files of a node that does not run.
-func (c *Cluster) wipe(n *Node) error { return os.RemoveAll(n.data()) }
+// wipe removes the files of a node that does not run. What was refused for them is not, without them.
+func (c *Cluster) wipe(n *Node) error {
+	c.ended(n)
+	c.removed = slices.DeleteFunc(c.removed, func(id string) bool { return id == n.ID })
+	return os.RemoveAll(n.data())
+}
 
 // Close kills what still runs and ends links and disks. Files stay.
 func (c *Cluster) Close() error {
