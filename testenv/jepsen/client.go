@@ -32,6 +32,8 @@ const (
 	// ackWait is after how long an unsettled message comes again.
 	ackWait    = 15 * time.Second
 	maxPending = 1000
+	// errCodeNoRoom is JetStream's "insufficient resources".
+	errCodeNoRoom jetstream.ErrorCode = 10023
 )
 
 // connect opens a connection to one named node, and to no other.
@@ -102,6 +104,16 @@ func judge(err error) Outcome {
 	default:
 		return Unknown
 	}
+}
+
+// judge says what an error of a publish to a system means for it. Holdfast refuses what it has no room for before it
+// plans it, so that is not stored; nats-server says the same of a publish that has failed on its way.
+func (k Kind) judge(err error) Outcome {
+	var api *jetstream.APIError
+	if k == Holdfast && errors.As(err, &api) && api.ErrorCode == errCodeNoRoom {
+		return Refused
+	}
+	return judge(err)
 }
 
 // lastOf asks the leader of the registers for the last sequence of a subject, 0 = none.

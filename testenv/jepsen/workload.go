@@ -34,6 +34,7 @@ const (
 // load is the clients of a run.
 type load struct {
 	h      *History
+	kind   Kind
 	seed   uint64
 	conns  []*nats.Conn
 	wg     sync.WaitGroup
@@ -45,7 +46,7 @@ type load struct {
 
 // startLoad connects the clients and lets them work until stop.
 func startLoad(ctx context.Context, c *Cluster, h *History, rate int, seed uint64) (*load, error) {
-	l := &load{h: h, seed: seed}
+	l := &load{h: h, kind: c.Kind, seed: seed}
 	workCtx, cancelWorkers := context.WithCancel(ctx)
 	ctx, l.cancel = context.WithCancel(ctx)
 	l.cancelWorkers = cancelWorkers
@@ -128,7 +129,7 @@ func (l *load) send(ctx context.Context, js jetstream.JetStream, p Publish, m *n
 	m.Data = []byte(p.ID)
 	p.Invoke = l.h.now()
 	ack, err := js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
-	p.Return, p.Outcome = l.h.now(), judge(err)
+	p.Return, p.Outcome = l.h.now(), l.kind.judge(err)
 	if err == nil {
 		p.Seq = ack.Sequence
 	} else {
