@@ -81,6 +81,7 @@ type WorkVerdict struct {
 // RegisterVerdict is what became of the registers.
 type RegisterVerdict struct {
 	Operations int     `json:"operations"`
+	Reads      int     `json:"reads"` // of the operations
 	Subjects   int     `json:"subjects"`
 	Nonlinear  Finding `json:"nonlinear"`
 	// Undetermined are those whose search took too long, or that had writes of unknown outcome and were not read.
@@ -149,6 +150,12 @@ func (v *Verdict) Problems() []Problem {
 		must(s.Stream+": sequences against the order of acks", s.Disorder)
 		must(s.Stream+": read out of order", s.Rewound)
 		must(s.Stream+": differs between nodes", s.Differs)
+	}
+	if v.Work.Confirmed == 0 {
+		must("no ack was confirmed, so none was tested", Finding{Count: 1})
+	}
+	if v.Registers.Reads == 0 {
+		must("no register was read, so no read was tested", Finding{Count: 1})
 	}
 	must("delivered after a confirmed ack", v.Work.AfterAck)
 	must("deliveries and acks that no queue explains", v.Work.Queue)

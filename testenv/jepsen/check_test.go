@@ -234,6 +234,14 @@ func TestCheckFindsEachViolation(t *testing.T) {
 		{"no states at all", func(h *History) { h.Hashes = nil }, []string{"replicas that could not be compared: 6"}},
 		{"no states where nobody tells any", func(h *History) { h.Hashes, h.Replicas = nil, nil }, nil},
 		{"did not come back", func(h *History) { h.Unready = "n2 is down" }, []string{"the cluster did not come back: 1"}},
+		{"no ack confirmed", func(h *History) {
+			for i := range h.Settles {
+				h.Settles[i].Confirmed = false
+			}
+		}, []string{"no ack was confirmed, so none was tested: 1"}},
+		{"no register read", func(h *History) { h.Registers = h.Registers[:1] }, []string{
+			"no register was read, so no read was tested: 1",
+		}},
 		{"nothing acked", func(h *History) {
 			h.Publishes[6].Outcome = Unknown
 		}, []string{"REG: nothing was acked, so nothing was tested: 1"}},

@@ -121,6 +121,9 @@ func checkRegisters(h *History, v *RegisterVerdict) {
 	bySubject, open := make(map[string][]porcupine.Operation), make(map[string]bool)
 	for _, op := range h.Registers {
 		v.Operations++
+		if op.ID == "" {
+			v.Reads++
+		}
 		to := op.Return
 		open[op.Subject] = open[op.Subject] || op.Outcome == Unknown && !readable
 		if op.Outcome == Unknown {

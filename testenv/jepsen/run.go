@@ -75,6 +75,8 @@ type StepReport struct {
 	End   Moment `json:"end_ns"`
 	// Gap is the longest time in it without the ack of a publish.
 	Gap Moment `json:"gap_ns"`
+	// Failed: it could not be carried out to its end.
+	Failed bool `json:"failed,omitempty"`
 }
 
 // Report is what a run gives.
@@ -111,6 +113,9 @@ type Report struct {
 // Problems are those of the verdict and of the run itself.
 func (r *Report) Problems() []Problem {
 	out := r.Verdict.Problems()
+	if len(r.Nemeses) > 0 && len(r.Steps) == 0 {
+		out = append(out, Problem{"no fault was carried out, so nothing was tested", Finding{Count: 1}})
+	}
 	if r.Verdict.Unready == "" && r.AckedAfterHeal == 0 {
 		out = append(out, Problem{"nothing was acked after everything was repaired", Finding{Count: 1}})
 	}
@@ -282,7 +287,8 @@ func (r *Report) faults(ctx context.Context, w *world, cfg Config, plan []Step) 
 			continue
 		}
 		begin := w.h.now()
-		if err := all[s.Name].run(ctx, w, s); err != nil {
+		err := all[s.Name].run(ctx, w, s)
+		if err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -290,7 +296,9 @@ func (r *Report) faults(ctx context.Context, w *world, cfg Config, plan []Step) 
 			r.Failed = append(r.Failed, fmt.Sprintf("%d, %s: %v", i+1, s.Name, err))
 		}
 		end := w.h.now()
-		r.Steps = append(r.Steps, StepReport{Step: s.String(), Begin: begin, End: end, Gap: w.h.gap(begin, end)})
+		r.Steps = append(r.Steps, StepReport{
+			Step: s.String(), Begin: begin, End: end, Gap: w.h.gap(begin, end), Failed: err != nil,
+		})
 		if err := w.c.Repair(); err != nil {
 			return err
 		}

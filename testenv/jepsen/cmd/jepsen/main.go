@@ -28,6 +28,7 @@ type cli struct {
 	Seeds   int      `default:"1" help:"So many seeds in a row from each of them on."`
 	Minutes float64  `default:"3" env:"MINUTES" help:"How long load and faults last."`
 	Nemesis string   `default:"" help:"Faults, with :VARIANT or not; empty: the common ones; all; none; help lists them."`
+	MustRun string   `placeholder:"FAULTS" help:"Fail if one of these faults was in no run of Holdfast; all: each of the set."`
 	Rate    int      `default:"300" help:"Publishes per second of all writers together."`
 	Disk    string   `default:"lazy" help:"Disk of each node: lazy (testenv/lazyfs), loop (ext4 in an image, root) or none."`
 
@@ -71,6 +72,10 @@ func (c *cli) run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	must, err := jepsen.ParseMustRun(c.MustRun, names)
+	if err != nil {
+		return err
+	}
 	seeds, err := c.seeds()
 	if err != nil {
 		return err
@@ -79,9 +84,21 @@ func (c *cli) run(ctx context.Context, out io.Writer) error {
 		c.Dir = filepath.Join(c.Root, "bin", "jepsen")
 	}
 	if len(c.From) > 0 {
-		return c.reread(out)
+		reports, err := c.reread(out)
+		return errors.Join(err, missed(reports, must))
 	}
-	return c.all(ctx, out, seeds, names)
+	reports, err := c.all(ctx, out, seeds, names)
+	return errors.Join(err, missed(reports, must))
+}
+
+// errMissed says that a run shows nothing of faults that it must have met.
+var errMissed = errors.New("holdfast did not meet faults that must run")
+
+func missed(reports []*jepsen.Report, must []string) error {
+	if list := jepsen.Unrun(reports, jepsen.Holdfast, must); len(list) > 0 {
+		return fmt.Errorf("%w: %s", errMissed, strings.Join(list, ", "))
+	}
+	return nil
 }
 
 // seeds are those to run.
@@ -103,7 +120,7 @@ func (c *cli) seeds() ([]uint64, error) {
 
 // all makes the runs, the systems in turn under each seed. One that cannot be made does not keep the
 // others; a signal does.
-func (c *cli) all(ctx context.Context, out io.Writer, seeds []uint64, names []string) error {
+func (c *cli) all(ctx context.Context, out io.Writer, seeds []uint64, names []string) ([]*jepsen.Report, error) {
 	var reports []*jepsen.Report
 	var failed []error
 	for _, seed := range seeds {
@@ -125,11 +142,11 @@ func (c *cli) all(ctx context.Context, out io.Writer, seeds []uint64, names []st
 				}
 			}
 			if err := errors.Join(ctx.Err(), c.keep(reports)); err != nil {
-				return errors.Join(append(failed, err)...)
+				return reports, errors.Join(append(failed, err)...)
 			}
 		}
 	}
-	return errors.Join(append(failed, c.write(out, reports))...)
+	return reports, errors.Join(append(failed, c.write(out, reports))...)
 }
 
 // run is one run of one system.
@@ -209,20 +226,21 @@ func (c *cli) build(ctx context.Context, cfg *jepsen.Config, skewed bool) (err e
 }
 
 // reread makes the comparison of reports that were written earlier.
-func (c *cli) reread(out io.Writer) error {
+func (c *cli) reread(out io.Writer) ([]*jepsen.Report, error) {
 	var lists [][]*jepsen.Report
 	for _, file := range c.From {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		var list []*jepsen.Report
 		if err := json.Unmarshal(text, &list); err != nil {
-			return fmt.Errorf("%s: %w", file, err)
+			return nil, fmt.Errorf("%s: %w", file, err)
 		}
 		lists = append(lists, list)
 	}
-	return errors.Join(c.keep(jepsen.Merge(lists...)), c.write(out, jepsen.Merge(lists...)))
+	reports := jepsen.Merge(lists...)
+	return reports, errors.Join(c.keep(reports), c.write(out, reports))
 }
 
 // keep writes the reports that there are, if that was asked for.
