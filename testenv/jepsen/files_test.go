@@ -18,7 +18,7 @@ func TestFlipChangesBitsOnly(t *testing.T) {
 	if err := os.WriteFile(file, before, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := flip(file, rand.New(rand.NewPCG(1, 2))); err != nil {
+	if err := flip(file, 4096, rand.New(rand.NewPCG(1, 2))); err != nil {
 		t.Fatal(err)
 	}
 	after, err := os.ReadFile(file)
@@ -36,7 +36,7 @@ func TestFlipChangesBitsOnly(t *testing.T) {
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := flip(empty, rand.New(rand.NewPCG(1, 2))); err != nil {
+	if err := flip(empty, 0, rand.New(rand.NewPCG(1, 2))); err != nil {
 		t.Errorf("an empty file: %v", err)
 	}
 }
@@ -47,7 +47,7 @@ func TestFilesAreFoundByKind(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{
 		"groups/1/log/00000000000000000001.seg", "groups/1/log/SEGMENTS", "groups/1/state/db-1/000004.sst",
-		"groups/1/state/db-1/MANIFEST-000001", "groups/1/state/POINTER", "groups/1/INCARNATION", "NODE", "LOCK",
+		"groups/1/state/db-1/MANIFEST-000001", "groups/1/state/POINTER", "groups/1/INCARNATION", "NODE", "LOCK", "gossip",
 		"jetstream/APP/streams/S/msgs/1.blk", "jetstream/APP/streams/S/msgs/index.db", "jetstream/x/meta.inf",
 		"jetstream/x/meta.sum", "jetstream/x/tav.idx", "jetstream/x/snapshots/snap.2.10",
 		"jetstream/APP/streams/S/obs/C/o.dat", "groups/1/damaged-log-1/00000000000000000003.seg",
@@ -67,7 +67,7 @@ func TestFilesAreFoundByKind(t *testing.T) {
 	n := &Node{dir: dir}
 	for _, f := range []flavor{&holdfast{}, &streamServer{}} {
 		for kind, patterns := range f.kinds() {
-			got, err := (&Cluster{}).files(n, patterns)
+			got, err := (&Cluster{}).files(n, patterns, 1)
 			if err != nil || len(got) == 0 {
 				t.Errorf("%T: %s: %v, %v", f, kind, got, err)
 			}
@@ -78,7 +78,7 @@ func TestFilesAreFoundByKind(t *testing.T) {
 			}
 		}
 	}
-	got, err := (&Cluster{}).files(n, (&holdfast{}).kinds()["log"])
+	got, err := (&Cluster{}).files(n, (&holdfast{}).kinds()["log"], 1)
 	log := filepath.Join(dir, "data", "groups", "1", "log")
 	want := []string{filepath.Join(log, "00000000000000000001.seg"), filepath.Join(log, "SEGMENTS")}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {

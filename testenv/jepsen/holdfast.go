@@ -73,5 +73,6 @@ func (*holdfast) kinds() map[string][]string {
 		"manifest": {"MANIFEST-*", "OPTIONS-*", "marker.*"},
 		"pointer":  {"POINTER*"},
 		"identity": {"NODE", "INCARNATION"},
+		"gossip":   {gossipFile},
 	}
 }

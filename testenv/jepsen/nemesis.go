@@ -38,6 +38,8 @@ type world struct {
 	acceptAfter time.Duration
 	// found are broken promises, in words.
 	found []string
+	// harm is what came of changes of files.
+	harm harmTally
 }
 
 // broken notes that something was seen which must not be.

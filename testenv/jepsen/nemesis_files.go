@@ -17,85 +17,88 @@ import (
 // flips is how many bits of a file are flipped, as many as Jepsen's probability gives on average.
 const flips = 2
 
+// beyond: one time in so many, bits of a segment are flipped where nothing was written, too.
+const beyond = 8
+
 const (
 	// syncMin and syncRange are how long a slow sync takes: 2 to 31 s.
 	syncMin   = 2 * time.Second
 	syncRange = 30
 )
 
-// damaging kills a node, lets f change its files, and starts it again.
-func damaging(ctx context.Context, w *world, s Step, f func(n *Node, rng *rand.Rand) error) error {
-	n := w.node(s, 0)
-	if err := w.c.Kill(n); err != nil {
-		return err
-	}
-	rng := rand.New(rand.NewPCG(s.Choice, 2))
-	return errors.Join(f(n, rng), w.c.Start(n), hold(ctx, s.Hold), w.ready(ctx))
-}
+// dice are the chance of a step.
+func (s Step) dice() *rand.Rand { return rand.New(rand.NewPCG(s.Choice, 2)) }
 
 // bitflip and truncate are S4.
 func bitflip(ctx context.Context, w *world, s Step) error {
-	return damaging(ctx, w, s, func(n *Node, rng *rand.Rand) error {
-		file, err := pick(w, n, rng)
+	return damaging(ctx, w, s, w.node(s, 0), func(h *harm) error {
+		rng := s.dice()
+		file, err := pick(w, h.node, rng)
 		if err != nil {
 			return err
 		}
-		w.say("%d bits flipped in %s of %s", flips, n.name(file), n.ID)
-		return flip(file, rng)
+		return h.flip(w, file, rng)
 	})
 }
 
 func truncate(ctx context.Context, w *world, s Step) error {
-	return damaging(ctx, w, s, func(n *Node, rng *rand.Rand) error {
-		file, err := pick(w, n, rng)
+	return damaging(ctx, w, s, w.node(s, 0), func(h *harm) (err error) {
+		rng := s.dice()
+		if h.file, err = pick(w, h.node, rng); err != nil {
+			return err
+		}
+		info, err := os.Stat(h.file)
 		if err != nil {
 			return err
 		}
-		info, err := os.Stat(file)
-		if err != nil || info.Size() == 0 {
-			return err
-		}
 		cut := int64(rand.NewZipf(rng, 1.5, 1, uint64(info.Size()-1)).Uint64()) + 1
-		w.say("%d bytes cut off %s of %s", cut, n.name(file), n.ID)
-		return os.Truncate(file, info.Size()-cut)
+		w.say("%d bytes cut off %s of %s", cut, h.node.name(h.file), h.node.ID)
+		return h.change(func() error { return errors.Join(os.Truncate(h.file, info.Size()-cut), syncFile(h.file)) })
 	})
 }
 
 // snapshot is S5.
 func snapshot(ctx context.Context, w *world, s Step) error {
-	return damaging(ctx, w, s, func(n *Node, rng *rand.Rand) error {
+	return damaging(ctx, w, s, w.node(s, 0), func(h *harm) error {
 		var files []string
+		least := int64(1)
+		if s.Variant == fileRemoved {
+			least = 0 // that a file is there may be all that it says
+		}
 		for _, kind := range w.c.flavor.snapshots() {
-			found, err := w.c.files(n, w.c.flavor.kinds()[kind])
+			found, err := w.c.files(h.node, w.c.flavor.kinds()[kind], least)
 			if err != nil {
 				return err
 			}
 			files = append(files, found...)
 		}
 		if len(files) == 0 {
-			w.say("%s has no snapshot yet", n.ID)
-			return nil
+			return fmt.Errorf("%s has no snapshot", h.node.ID)
 		}
+		rng := s.dice()
 		file := files[rng.IntN(len(files))]
-		if s.Variant == fileRemoved {
-			w.say("%s of %s removed", n.name(file), n.ID)
-			return os.Remove(file)
+		if s.Variant != fileRemoved {
+			return h.flip(w, file, rng)
 		}
-		w.say("%d bits flipped in %s of %s", flips, n.name(file), n.ID)
-		return flip(file, rng)
+		h.file = file
+		w.say("%s of %s removed", h.node.name(file), h.node.ID)
+		return h.change(func() error { return errors.Join(os.Remove(file), syncFile(filepath.Dir(file))) })
 	})
 }
 
-// timeTravel is S6: the disk of one node is what it was a while ago.
-func timeTravel(ctx context.Context, w *world, s Step) error {
-	n := w.node(s, 0)
-	old := filepath.Join(n.dir, "old")
-	w.say("%s will be what it was %v ago", n.ID, s.Hold)
-	return errors.Join(
-		w.c.Kill(n), os.RemoveAll(old), copyTree(old, n.data()), w.c.Start(n), hold(ctx, s.Hold),
-		w.c.Kill(n), os.RemoveAll(n.data()), os.Rename(old, n.data()), syncFile(n.dir),
-		w.c.Start(n), hold(ctx, s.Hold), w.ready(ctx),
-	)
+// flip flips bits of a file, mostly of what was written to it, if it is longer than that.
+func (h *harm) flip(w *world, file string, rng *rand.Rand) error {
+	h.file = file
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	end := len(b)
+	if filepath.Ext(file) == segmentSuffix && rng.IntN(beyond) > 0 {
+		end = written(b)
+	}
+	w.say("%d bits flipped in %s of %s, of its first %d bytes", flips, h.node.name(file), h.node.ID, end)
+	return h.change(func() error { return flip(file, int64(end), rng) })
 }
 
 // copyTree copies a directory durably: a power cut later in the run must not empty files that the node never wrote.
@@ -157,7 +160,7 @@ func pick(w *world, n *Node, rng *rand.Rand) (string, error) {
 	kinds := w.c.flavor.kinds()
 	var have [][]string
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-		files, err := w.c.files(n, kinds[kind])
+		files, err := w.c.files(n, kinds[kind], 1)
 		if err != nil {
 			return "", err
 		}
@@ -184,8 +187,8 @@ func (n *Node) name(file string) string {
 const asidePrefix = "damaged-"
 
 // files lists a node's files whose base name matches a pattern, in order of their names: those
-// that hold anything and are in use.
-func (c *Cluster) files(n *Node, patterns []string) ([]string, error) {
+// that are of a size at least, and are in use.
+func (c *Cluster) files(n *Node, patterns []string, least int64) ([]string, error) {
 	var out []string
 	err := filepath.WalkDir(n.data(), func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), asidePrefix) {
@@ -194,7 +197,7 @@ func (c *Cluster) files(n *Node, patterns []string) ([]string, error) {
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
-		if info, err := d.Info(); err != nil || info.Size() == 0 {
+		if info, err := d.Info(); err != nil || info.Size() < least {
 			return err
 		}
 		for _, p := range patterns {
@@ -208,19 +211,20 @@ func (c *Cluster) files(n *Node, patterns []string) ([]string, error) {
 	return out, err
 }
 
-// flip flips bits of a file in place.
-func flip(file string, rng *rand.Rand) (err error) {
+// flip flips bits of a file in place, below an offset, each in another byte.
+func flip(file string, below int64, rng *rand.Rand) (err error) {
 	f, err := os.OpenFile(file, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	info, err := f.Stat()
-	if err != nil || info.Size() == 0 {
-		return err
-	}
-	for range flips {
-		at, b := rng.Int64N(info.Size()), make([]byte, 1)
+	defer func() { err = errors.Join(err, f.Sync(), f.Close()) }()
+	done := make(map[int64]bool)
+	for len(done) < int(min(flips, below)) {
+		at, b := rng.Int64N(below), make([]byte, 1)
+		if done[at] {
+			continue
+		}
+		done[at] = true
 		if _, err := f.ReadAt(b, at); err != nil {
 			return fmt.Errorf("flipping a bit of %s: %w", file, err)
 		}

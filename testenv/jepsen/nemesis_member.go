@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -89,11 +90,10 @@ func (n *Node) voting(ctx context.Context, voters int) error {
 		return err
 	}
 	for i := range groups {
-		members := groups[i].Members
-		for _, m := range members {
-			if !m.Voter || len(members) != voters {
-				return fmt.Errorf("group %d has %v, want %d voters and nobody else", groups[i].Group, members, voters)
-			}
+		members := groups[i].Members // none where nothing runs, as of a damaged replica
+		if len(members) != voters || slices.ContainsFunc(members, func(m replication.Member) bool { return !m.Voter }) {
+			return fmt.Errorf("group %d of %s has %v, want %d voters and nobody else", groups[i].Group, n.ID, members,
+				voters)
 		}
 	}
 	return nil

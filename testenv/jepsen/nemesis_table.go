@@ -32,6 +32,13 @@ const (
 	fileFlipped = "flipped"
 	fileRemoved = "removed"
 
+	oldDisk        = "disk"
+	oldChunks      = "chunks"
+	oldPointer     = "pointer"
+	oldIncarnation = "incarnation"
+	oldManifest    = "manifest"
+	oldNode        = "node"
+
 	eioSync  = "sync"
 	eioWrite = "write"
 	eioLost  = "-lost" // and what was not synced is gone afterwards
@@ -42,6 +49,7 @@ const (
 	clockStop    = "stop"
 	clockYield   = "yield"
 	clockAccept  = "accept"
+	clockFrozen  = "frozen"
 	clockCorrect = "correct"
 )
 
@@ -88,22 +96,32 @@ func coreFaults() map[string]nemesis {
 		"power-all": {what: "power cut of all nodes at once", common: true, disk: true, run: powerAll},
 		"part-kill": {
 			what:   "one node cut off, another loses power, then both are the majority against the third",
-			common: true, run: partKill,
+			common: true, disk: true, alone: true, run: partKill,
 		},
-		"pause-kill": {what: "the same with SIGSTOP in place of the cuts", common: true, run: pauseKill},
-		"pause":      {what: "SIGSTOP of the leader for 10 to 30 s", common: true, run: pauseLeader},
-		"part":       {what: "a node cut off, both ways or one way, or two nodes cut off from each other", common: true, variants: []string{cutBoth, cutUnheard, cutDeaf, cutPair}, run: partition},
-		"reset":      {what: "connections of one node reset, again and again", common: true, run: resets},
-		"packet":     {what: "delays of 100 ± 50 ms on all links, or those of one node", common: true, variants: []string{hitOne, hitAll}, run: delays},
-		"rolling":    {what: "every node restarted by SIGTERM, one after another", common: true, run: rolling},
-		"mix":        {what: "one node cut off, another killed, the rest slow", common: true, run: mixed},
-		"member":     {what: "a node is replaced by one of another name, or comes back under its own without its files", common: true, takes: true, variants: []string{memberEmpty, memberReplaced}, run: member},
+		"pause-kill": {
+			what:   "the same with SIGSTOP in place of the cuts",
+			common: true, disk: true, alone: true, run: pauseKill,
+		},
+		"pause":   {what: "SIGSTOP of the leader for 10 to 30 s", common: true, run: pauseLeader},
+		"part":    {what: "a node cut off, both ways or one way, or two nodes cut off from each other", common: true, variants: []string{cutBoth, cutUnheard, cutDeaf, cutPair}, run: partition},
+		"reset":   {what: "connections of one node reset, again and again", common: true, run: resets},
+		"packet":  {what: "delays of 100 ± 50 ms on all links, or those of one node", common: true, variants: []string{hitOne, hitAll}, run: delays},
+		"rolling": {what: "every node restarted by SIGTERM, one after another", common: true, run: rolling},
+		"mix":     {what: "one node cut off, another killed, the rest slow", common: true, run: mixed},
+		"member":  {what: "a node is replaced by one of another name, or comes back under its own without its files", common: true, takes: true, variants: []string{memberEmpty, memberReplaced}, run: member},
 
-		"bitflip":    {what: "about two bits flipped in a file of one killed node", common: true, takes: true, run: bitflip},
-		"truncate":   {what: "the end of a file of one killed node cut off", common: true, takes: true, run: truncate},
-		"snapshot":   {what: "snapshot or pointer file of one killed node damaged or removed", common: true, takes: true, variants: []string{fileFlipped, fileRemoved}, run: snapshot},
-		"timetravel": {what: "files of one node put back to what they were a while ago", common: true, takes: true, run: timeTravel},
-		"disk-full":  {what: "the disk of the leader, or of all, filled up and freed", common: true, disk: true, variants: []string{hitLeader, hitAll}, run: diskFull},
+		"bitflip":  {what: "about two bits flipped in a file of one killed node", common: true, takes: true, run: bitflip},
+		"truncate": {what: "the end of a file of one killed node cut off", common: true, takes: true, run: truncate},
+		"snapshot": {what: "snapshot or pointer file of one killed node damaged or removed", common: true, takes: true, variants: []string{fileFlipped, fileRemoved}, run: snapshot},
+		"timetravel": {
+			what:   "all files of one node, half of one, or one of them alone put back to what they were a while ago",
+			common: true, takes: true, run: timeTravel,
+			variants: []string{oldDisk, oldChunks, oldPointer, oldIncarnation, oldManifest, oldNode},
+		},
+		"disk-full": {
+			what:   "the disk of the leader, a follower or all short of space, then full, then freed",
+			common: true, disk: true, alone: true, variants: []string{hitLeader, hitFollower, hitAll}, run: diskFull,
+		},
 		"slow-fsync": {
 			what:   "every fsync of the leader takes seconds, longer than the fault lasts perhaps",
 			common: true, disk: true, slow: true, alone: true, run: slowSync,
@@ -120,9 +138,9 @@ func coreFaults() map[string]nemesis {
 			variants: []string{hitLeader, hitFollower, hangCut},
 		},
 		"clock": {
-			what:   "wall clocks of one node and of all moved by 1 h or 1 year, and back, with restarts in between",
+			what:   "wall clocks of one node and of all moved by 1 h or 1 year, and back, or still, with restarts in between",
 			common: true, wall: true, alone: true, run: clocks,
-			variants: []string{clockJump, clockStop, clockYield, clockAccept}, asked: []string{clockCorrect},
+			variants: []string{clockJump, clockStop, clockYield, clockAccept, clockFrozen}, asked: []string{clockCorrect},
 		},
 	}
 }

@@ -79,8 +79,9 @@ const usualCost = 25 * time.Second
 func costs() map[string]time.Duration {
 	const s = time.Second
 	return map[string]time.Duration{
-		"kill-all": 15 * s, "power-all": 15 * s, "reset": 15 * s, "pause": 35 * s, "part-kill": 40 * s,
-		"pause-kill": 40 * s, "rolling": 35 * s, "slow-fsync": 40 * s, "member": 45 * s, "eio": 35 * s,
+		"kill-all": 15 * s, "power-all": 15 * s, "reset": 15 * s, "pause": 35 * s, "part-kill": 50 * s,
+		"pause-kill": 50 * s, "rolling": 35 * s, "slow-fsync": 40 * s, "member": 45 * s, "eio": 35 * s,
+		"timetravel": 45 * s, "disk-full": 45 * s,
 		"hang": 75 * s, "clock": 75 * s, "grow": 60 * s, "return": 45 * s, "twins": 45 * s,
 	}
 }

@@ -28,6 +28,10 @@ func (r *Report) Text() string {
 		v.Registers.Operations, v.Registers.Subjects, v.Registers.Nonlinear.Count, v.Registers.Undetermined)
 	fmt.Fprintf(&b, "%d publishes acked after the repair; %d processes had ended by themselves\n", r.AckedAfterHeal,
 		r.Revived)
+	if n := r.Files; n.Noticed+n.Harmless > 0 {
+		fmt.Fprintf(&b, "files changed in %d steps: damage noticed and repaired in %d, nothing needed was hit in %d\n",
+			n.Noticed+n.Harmless, n.Noticed, n.Harmless)
+	}
 	gaps := r.gaps()
 	for _, name := range slices.Sorted(maps.Keys(gaps)) {
 		fmt.Fprintf(&b, "longest time without an acked publish in %s: %.1f s\n", name, gaps[name].Seconds())

@@ -94,6 +94,8 @@ type Report struct {
 	// LeftOutOf the same by nemesis.
 	LeftOut   int            `json:"left_out,omitempty"`
 	LeftOutOf map[string]int `json:"left_out_of,omitempty"`
+	// Files counts what came of damage to files.
+	Files harmTally `json:"files,omitzero"`
 	// Broken are promises that a step saw broken.
 	Broken []string `json:"broken,omitempty"`
 	// Seconds is how long load and faults lasted; Rate the acked publishes per second.
@@ -200,6 +202,8 @@ func foreign(kind Kind, name string) string {
 		return ""
 	case name == "clock"+variantSep+clockCorrect, name == "clock"+variantSep+clockAccept:
 		return "its only clocks are those of the machines"
+	case oldFile(name) != "":
+		return "it has no such file"
 	default:
 		return nemeses()[baseOf(name)].foreign
 	}
@@ -242,7 +246,7 @@ func (r *Report) run(ctx context.Context, c *Cluster, cfg Config, plan []Step) e
 		return err
 	}
 	cfg.Log("judging %d publishes", len(h.Publishes))
-	r.Verdict, r.Broken = Check(h), w.found
+	r.Verdict, r.Broken, r.Files = Check(h), w.found, w.harm
 	return nil
 }
 
