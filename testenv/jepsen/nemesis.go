@@ -23,6 +23,8 @@ const (
 	jitter = 50 * time.Millisecond
 	// downTime is how long a killed node stays down where nothing else says so.
 	downTime = 2 * time.Second
+	// aloneTime is how long two nodes are left alone: many times what an election takes.
+	aloneTime = 15 * time.Second
 	// kills is the most kills of one step.
 	kills = 3
 	// resetEvery is the pause between two resets.
@@ -164,16 +166,17 @@ func powerAll(ctx context.Context, w *world, _ Step) error {
 }
 
 // partKill is S3: what was acked by B and C must survive that C loses what it had not
-// synced, and that B is then cut off.
+// synced, and that B is then cut off. Each time the two that are left must be a majority:
+// else there would be nothing to lose, or nothing that could differ.
 func partKill(ctx context.Context, w *world, s Step) error {
 	a, b, c := w.node(s, 0), w.node(s, 1), w.node(s, 2)
 	return w.during(s.Name, func() error {
 		w.say("%s cut off, %s loses power, then %s is cut off", a.ID, c.ID, b.ID)
-		if err := errors.Join(w.c.Isolate(a), hold(ctx, s.Hold), w.c.CutPower(ctx, c)); err != nil {
+		if err := errors.Join(w.c.Isolate(a), w.leftAlone(ctx), w.c.CutPower(ctx, c)); err != nil {
 			return err
 		}
 		w.c.Net.Heal()
-		if err := errors.Join(w.c.Isolate(b), w.c.Start(c), hold(ctx, 2*s.Hold)); err != nil {
+		if err := errors.Join(w.c.Isolate(b), w.c.Start(c), w.leftAlone(ctx)); err != nil {
 			return err
 		}
 		w.c.Net.Heal()
@@ -187,10 +190,20 @@ func pauseKill(ctx context.Context, w *world, s Step) error {
 	return w.during(s.Name, func() error {
 		w.say("%s paused, %s loses power, then %s is paused", a.ID, c.ID, b.ID)
 		return errors.Join(
-			w.c.Pause(a), hold(ctx, s.Hold), w.c.CutPower(ctx, c), w.c.Pause(b), w.c.Resume(a), w.c.Start(c),
-			hold(ctx, 2*s.Hold), w.c.Resume(b), w.ready(ctx),
+			w.c.Pause(a), w.leftAlone(ctx), w.c.CutPower(ctx, c),
+			w.c.Pause(b), w.c.Resume(a), w.c.Start(c), w.leftAlone(ctx), w.c.Resume(b), w.ready(ctx),
 		)
 	})
+}
+
+// leftAlone leaves two nodes to themselves for a while, in which they must ack what is published.
+func (w *world) leftAlone(ctx context.Context) error {
+	begin := time.Now()
+	err := w.serve(ctx)
+	if took := time.Since(begin); err == nil && took < servesWithin {
+		w.say("two nodes ack alone after %v", took.Round(time.Millisecond))
+	}
+	return errors.Join(err, hold(ctx, aloneTime-time.Since(begin)))
 }
 
 // pauseLeader is S11.
