@@ -14,7 +14,7 @@ import (
 
 const (
 	// diskSize is the size of a node's disk, in bytes; the image is sparse.
-	diskSize = 1 << 29
+	diskSize = 1 << 30
 	// fillStep is by how much a disk is filled at a time, in bytes.
 	fillStep = 1 << 20
 	filler   = "filler"
@@ -24,8 +24,8 @@ const (
 type disk interface {
 	// cutPower makes the disk what a power cut at this moment leaves of it. Nobody may use it.
 	cutPower(ctx context.Context) error
-	// fill makes further writes fail for want of space, until free.
-	fill() error
+	// fill leaves so many bytes: when they are used, writes fail for want of space, until free.
+	fill(left int64) error
 	// free ends every fault of the disk.
 	free() error
 	// close unmounts the disk and forgets what is on it.
@@ -132,16 +132,21 @@ func (d *loopDisk) cutPower(ctx context.Context) error {
 	return errors.Join(os.Remove(old), d.mount(ctx))
 }
 
-// fill writes until the disk is full.
-func (d *loopDisk) fill() (err error) {
-	f, err := os.Create(filepath.Join(d.dir, filler))
+// fill writes until no more is left.
+func (d *loopDisk) fill(left int64) (err error) {
+	f, err := os.OpenFile(filepath.Join(d.dir, filler), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	for step := fillStep; step > 0; step /= 2 {
+	for step := int64(fillStep); step > 0; step /= 2 {
 		block := make([]byte, step)
 		for {
+			if u, err := usage(d.dir); err != nil {
+				return err
+			} else if left > 0 && u.free-step < left {
+				break
+			}
 			if _, err := f.Write(block); errors.Is(err, syscall.ENOSPC) {
 				break
 			} else if err != nil {
@@ -150,6 +155,19 @@ func (d *loopDisk) fill() (err error) {
 		}
 	}
 	return nil
+}
+
+// space is how many bytes of a disk are in use, and left.
+type space struct{ used, free int64 }
+
+// usage is that of the disk of a directory.
+func usage(dir string) (space, error) {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(dir, &st); err != nil {
+		return space{}, fmt.Errorf("statfs %s: %w", dir, err)
+	}
+	block := st.Bsize
+	return space{used: int64(st.Blocks-st.Bfree) * block, free: int64(st.Bavail) * block}, nil
 }
 
 // free removes what fill wrote.

@@ -76,7 +76,17 @@ func losesPower(t *testing.T, d disk, dir string) {
 func fillsUp(t *testing.T, d disk, dir string) {
 	t.Helper()
 	file := filepath.Join(dir, "more")
-	if err := d.fill(); err != nil {
+	const left = 2 << 20
+	if err := d.fill(left); err != nil {
+		t.Fatal(err)
+	}
+	if u, err := usage(dir); err != nil || u.free > left+(64<<10) || u.free < left/2 {
+		t.Errorf("%d bytes are left, %v, want %d", u.free, err, left)
+	}
+	if err := store(t, file, string(make([]byte, 1<<16))); err != nil {
+		t.Errorf("a write to a disk with some room left: %v", err)
+	}
+	if err := errors.Join(os.Remove(file), d.fill(0)); err != nil {
 		t.Fatal(err)
 	}
 	if err := store(t, file, string(make([]byte, 1<<16))); !errors.Is(err, syscall.ENOSPC) {

@@ -169,9 +169,9 @@ func (d *watchedDisk) begin() {
 	d.c.allowEnd(d.n, exitStopped)
 }
 
-func (d *watchedDisk) fill() error {
+func (d *watchedDisk) fill(left int64) error {
 	d.begin()
-	return d.disk.fill()
+	return d.disk.fill(left)
 }
 
 func (d *watchedDisk) free() error {

@@ -40,7 +40,7 @@ const (
 type healthy struct{ broken error }
 
 func (*healthy) cutPower(context.Context) error { return nil }
-func (*healthy) fill() error                    { return nil }
+func (*healthy) fill(int64) error                    { return nil }
 func (d *healthy) free() error                  { return d.broken }
 func (*healthy) close() error                   { return nil }
 func (*healthy) stall(time.Duration) error      { return nil }
@@ -148,7 +148,7 @@ func TestEndsThatNothingExplains(t *testing.T) {
 		}, 1},
 
 		{"it cannot go on, with a good disk", func(s *stage, n *Node) { s.over(n, exits4) }, 1},
-		{"its disk is full", func(s *stage, n *Node) { s.must(n.disk.fill()); s.over(n, exits4) }, 0},
+		{"its disk is full", func(s *stage, n *Node) { s.must(n.disk.fill(0)); s.over(n, exits4) }, 0},
 		{"its disk fails", func(s *stage, n *Node) { s.must(s.sick(n).fail(syncFails)); s.over(n, exits4) }, 0},
 		{"its disk is slow", func(s *stage, n *Node) { s.must(s.sick(n).stall(time.Second)); s.over(n, exits4) }, 0},
 		{"its disk is not slow any more", func(s *stage, n *Node) { s.must(s.sick(n).stall(0)); s.over(n, exits4) }, 1},
@@ -158,11 +158,11 @@ func TestEndsThatNothingExplains(t *testing.T) {
 			s.must(s.sick(n).fail(syncHangs), n.disk.free(), s.Stop(t.Context(), n))
 		}, 0},
 		{"it was started after the fault", func(s *stage, n *Node) {
-			s.must(n.disk.fill(), n.disk.free())
+			s.must(n.disk.fill(0), n.disk.free())
 			s.over(n, exits4)
 		}, 1},
-		{"the disk of another one is full", func(s *stage, n *Node) { s.must(s.Nodes[1].disk.fill()); s.over(n, exits4) }, 1},
-		{"its disk is full, and it fails", func(s *stage, n *Node) { s.must(n.disk.fill()); s.over(n, exits1) }, 1},
+		{"the disk of another one is full", func(s *stage, n *Node) { s.must(s.Nodes[1].disk.fill(0)); s.over(n, exits4) }, 1},
+		{"its disk is full, and it fails", func(s *stage, n *Node) { s.must(n.disk.fill(0)); s.over(n, exits1) }, 1},
 
 		{"it is refused for nothing", func(s *stage, n *Node) { s.over(n, exits2) }, 1},
 		{"it was removed", func(s *stage, n *Node) { s.left(n.ID); s.over(n, exits2); s.over(n, exits2) }, 0},
@@ -252,7 +252,7 @@ func TestFaultOfADiskThatStays(t *testing.T) {
 	n := s.Nodes[0]
 	d := &healthy{broken: errors.New("still full")}
 	n.disk = s.watch(n, d)
-	s.must(n.disk.fill())
+	s.must(n.disk.fill(0))
 	if err := n.disk.free(); err == nil {
 		t.Fatal("the fault ended")
 	}

@@ -17,6 +17,7 @@ import (
 // lazyDisk is a file system of testenv/lazyfs, whose process is told what to do.
 type lazyDisk struct {
 	cmd *exec.Cmd
+	dir string
 
 	mu     sync.Mutex // one command at a time
 	in     io.WriteCloser
@@ -29,7 +30,7 @@ func newLazyDisk(program, dir string) (*lazyDisk, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	d := &lazyDisk{cmd: exec.Command(program, dir)} //nolint:noctx // the end of its input ends it
+	d := &lazyDisk{dir: dir, cmd: exec.Command(program, dir)} //nolint:noctx // the end of its input ends it
 	d.cmd.Stderr = os.Stderr
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us, who still unmount
 	in, err := d.cmd.StdinPipe()
@@ -73,8 +74,14 @@ func (d *lazyDisk) answer() error {
 
 func (d *lazyDisk) cutPower(context.Context) error { return d.tell("cut") }
 
-// fill allows one byte, and there are more.
-func (d *lazyDisk) fill() error { return d.tell("quota 1") }
+// fill allows what is used, and what is to be left.
+func (d *lazyDisk) fill(left int64) error {
+	u, err := usage(d.dir)
+	if err != nil {
+		return err
+	}
+	return d.tell("quota %d", max(u.used+left, 1))
+}
 
 func (d *lazyDisk) free() error {
 	return errors.Join(d.tell("quota 0"), d.stall(0), d.tell("eio off"), d.tell("unhang"))

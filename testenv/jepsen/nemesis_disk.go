@@ -174,10 +174,7 @@ func failingDisk(ctx context.Context, w *world, s Step) error {
 // as long: others must not wait for it, and it must be replicated to again.
 func hangingDisk(ctx context.Context, w *world, s Step) error {
 	leader := w.leader(ctx, s)
-	follower := w.node(s, 0)
-	if follower == leader {
-		follower = w.node(s, 1)
-	}
+	follower := w.follower(s, leader)
 	switch s.Variant {
 	case hitLeader:
 		return hangs(ctx, w, s, leader)
@@ -203,14 +200,8 @@ func hangs(ctx context.Context, w *world, s Step, n *Node) error {
 		return err
 	}
 	begin := time.Now()
-	moved := await(ctx, movesWithin, func() bool { id := w.leads(ctx, s, n); return id != "" && id != n.ID })
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case moved:
-		w.say("another node leads after %v", time.Since(begin).Round(time.Millisecond))
-	case w.c.Kind == Holdfast:
-		w.broken("no other node leads %v after the disk of %s began to hang", movesWithin, n.ID)
+	if err := w.moves(ctx, s, n, "its disk began to hang"); err != nil {
+		return err
 	}
 	err = errors.Join(w.serve(ctx), hold(ctx, hangTime-time.Since(begin)), d.free())
 	if err == nil {
@@ -218,6 +209,21 @@ func hangs(ctx context.Context, w *world, s Step, n *Node) error {
 		err = w.ends(ctx, n, leavesWithin)
 	}
 	return errors.Join(err, w.c.Kill(n), w.c.Start(n), w.ready(ctx), w.reach(ctx, n))
+}
+
+// moves waits until another node than n leads, as it should soon after something happened to n.
+func (w *world) moves(ctx context.Context, s Step, n *Node, after string) error {
+	begin := time.Now()
+	moved := await(ctx, movesWithin, func() bool { id := w.leads(ctx, s, n); return id != "" && id != n.ID })
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case moved:
+		w.say("another node than %s leads after %v", n.ID, time.Since(begin).Round(time.Millisecond))
+	case w.c.Kind == Holdfast:
+		w.broken("no other node than %s leads %v after %s", n.ID, movesWithin, after)
+	}
+	return nil
 }
 
 // leads is the node that leads, as the others than n say; empty if none of them knows.

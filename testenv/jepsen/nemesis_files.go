@@ -24,6 +24,9 @@ const (
 	// syncMin and syncRange are how long a slow sync takes: 2 to 31 s.
 	syncMin   = 2 * time.Second
 	syncRange = 30
+	// movedBy is how long a sync takes that must cost a leader the leadership: a shorter one may end before
+	// anybody has waited for as long as an election takes to begin, twice.
+	movedBy = 5 * time.Second
 )
 
 // dice are the chance of a step.
@@ -120,27 +123,6 @@ func syncFile(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// diskFull is S9.
-func diskFull(ctx context.Context, w *world, s Step) error {
-	hit := w.c.Nodes
-	if s.Variant == hitLeader {
-		hit = []*Node{w.leader(ctx, s)}
-	}
-	w.say("disks of %d nodes full for %v", len(hit), s.Hold)
-	var errs []error
-	for _, n := range hit {
-		errs = append(errs, n.disk.fill())
-	}
-	errs = append(errs, hold(ctx, s.Hold))
-	for _, n := range hit {
-		if !n.Running() {
-			w.say("%s had stopped", n.ID)
-		}
-		errs = append(errs, n.disk.free())
-	}
-	return errors.Join(append(errs, hold(ctx, time.Second), w.ready(ctx))...)
-}
-
 // slowSync is S10: the disk of the leader answers late, or not at all until the fault ends.
 func slowSync(ctx context.Context, w *world, s Step) error {
 	n := w.leader(ctx, s)
@@ -150,7 +132,11 @@ func slowSync(ctx context.Context, w *world, s Step) error {
 	}
 	d := syncMin + time.Duration(s.Choice%syncRange)*time.Second
 	w.say("every sync of %s takes %v", n.ID, d)
-	err = errors.Join(sick.stall(d), hold(ctx, 2*s.Hold))
+	begin, err := time.Now(), sick.stall(d)
+	if err == nil && d >= movedBy {
+		err = errors.Join(w.moves(ctx, s, n, "its syncs became slow"), w.serve(ctx))
+	}
+	err = errors.Join(err, hold(ctx, 2*s.Hold-time.Since(begin)))
 	w.say("%s leads now", w.leader(ctx, s).ID)
 	return errors.Join(err, sick.stall(0), w.ready(ctx))
 }
