@@ -59,7 +59,11 @@ func store(t *testing.T, file, text string) error {
 func losesPower(t *testing.T, d disk, dir string) {
 	t.Helper()
 	synced, lazy := filepath.Join(dir, "synced"), filepath.Join(dir, "lazy")
-	if err := errors.Join(store(t, synced, "kept"), os.WriteFile(lazy, []byte("lost"), 0o600)); err != nil {
+	if err := errors.Join(store(t, synced, "kept"), syncFile(dir), os.WriteFile(lazy, []byte("lost"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	nameless := filepath.Join(dir, "nameless")
+	if err := store(t, nameless, "kept"); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.cutPower(t.Context()); err != nil {
@@ -70,6 +74,11 @@ func losesPower(t *testing.T, d disk, dir string) {
 	}
 	if b, err := os.ReadFile(lazy); string(b) == "lost" {
 		t.Errorf("the file that was not synced is there: %v", err)
+	}
+	if _, err := os.Stat(nameless); err == nil {
+		if _, lazy := d.(*lazyDisk); lazy { // ext4 gives a synced file its name
+			t.Error("a file whose directory was not synced is there")
+		}
 	}
 }
 

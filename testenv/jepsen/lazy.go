@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// lazyDisk is a file system of testenv/lazyfs, whose process is told what to do.
+// lazyDisk is a file system of testenv/lazyfs, whose process is told what to do. It is a strict one: names, too, are
+// lost at a power cut unless their directory was synced.
 type lazyDisk struct {
 	cmd *exec.Cmd
 	dir string
@@ -30,7 +31,7 @@ func newLazyDisk(program, dir string) (*lazyDisk, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	d := &lazyDisk{dir: dir, cmd: exec.Command(program, dir)} //nolint:noctx // the end of its input ends it
+	d := &lazyDisk{dir: dir, cmd: exec.Command(program, "--strict", dir)} //nolint:noctx // the end of its input ends it
 	d.cmd.Stderr = os.Stderr
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us, who still unmount
 	in, err := d.cmd.StdinPipe()
