@@ -20,6 +20,8 @@ func clocks(ctx context.Context, w *world, s Step) error {
 		return corrected(ctx, w, s)
 	case clockAccept:
 		return accepted(ctx, w, s)
+	case clockFrozen:
+		return frozen(ctx, w, s)
 	default:
 		return jumps(ctx, w, s)
 	}
@@ -71,6 +73,30 @@ func jumps(ctx context.Context, w *world, s Step) error {
 		return err
 	}
 	return w.ready(ctx)
+}
+
+// frozen has the wall clock of one node stand still, then those of all, a node being restarted meanwhile, under the
+// same probe: what follows the time must follow it all the same.
+func frozen(ctx context.Context, w *world, s Step) error {
+	n := w.victim(ctx, s)
+	p, err := startProbe(ctx, w)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	w.say("the wall clock of %s stands still", n.ID)
+	err = errors.Join(w.c.freezeWall(n, time.Now()), hold(ctx, s.Hold))
+	w.say("all wall clocks stand still")
+	for _, o := range w.c.Nodes {
+		err = errors.Join(err, w.c.freezeWall(o, time.Now()))
+	}
+	again := w.victim(ctx, s)
+	w.say("%s killed and started", again.ID)
+	err = errors.Join(err, hold(ctx, s.Hold), w.c.Kill(again), w.c.Start(again), w.ready(ctx))
+	p.restarted()
+	err = errors.Join(err, p.finish(ctx)) // they stand still for as long as the probe waits
+	w.say("all wall clocks are right again")
+	return errors.Join(err, w.setWalls(ctx, 0, w.c.Nodes...), w.ready(ctx))
 }
 
 // setWalls moves wall clocks to an offset from the machine's, and returns when they have moved.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -15,15 +16,20 @@ import (
 // offsetVariable names the file that a skewed program reads the offset of its wall clock from.
 const offsetVariable = "HOLDFAST_WALL_OFFSET_FILE"
 
+// frozenMark stands in that file before a time, in nanoseconds since 1970, at which the clock stands still.
+const frozenMark = "@"
+
 // offsetSettles is how long after a change of that file every running program has read it.
 const offsetSettles = 500 * time.Millisecond
 
-// The wall clock of a skewed program is that of the machine plus what the file says, for
-// all that is compiled into it, the libraries and the time stamps of its log as well. Timers
+// The wall clock of a skewed program is that of the machine plus what the file says, or stands
+// still, for all that is compiled into it, the libraries and the time stamps of its log as well. Timers
 // and CLOCK_BOOTTIME are as ever.
 const (
 	readsClock  = "\tsec, nsec, mono := runtimeNow()\n"
-	skewedClock = readsClock + `	if skew := holdfastSkew.Load(); skew != 0 {
+	skewedClock = readsClock + `	if at := holdfastFrozen.Load(); at != 0 {
+		sec, nsec = at/1e9, int32(at%1e9)
+	} else if skew := holdfastSkew.Load(); skew != 0 {
 		at := Unix(sec, int64(nsec)+skew)
 		sec, nsec = at.Unix(), int32(at.Nanosecond())
 	}
@@ -35,7 +41,7 @@ import (
 	"syscall"
 )
 
-var holdfastSkew atomic.Int64
+var holdfastSkew, holdfastFrozen atomic.Int64
 
 const (
 	holdfastSkewVariable = "` + offsetVariable + `"
@@ -67,9 +73,18 @@ func holdfastReadSkew(name string) {
 	if err != nil {
 		return
 	}
+	if n > 0 && b[0] == '` + frozenMark + `' {
+		at := int64(0)
+		for _, digit := range b[1:n] {
+			at = 10*at + int64(digit-'0')
+		}
+		holdfastFrozen.Store(at)
+		return
+	}
 	d, err := ParseDuration(string(b[:max(n, 0)]))
 	if err == nil {
 		holdfastSkew.Store(int64(d))
+		holdfastFrozen.Store(0)
 	}
 }
 `
@@ -145,14 +160,27 @@ func acceptOverlay(dir, module string, accept time.Duration) (from, to string, e
 // wallFile is where the node of a place reads the offset of its wall clock.
 func (c *Cluster) wallFile(n *Node) string { return filepath.Join(c.dir, n.Slot+".wall") }
 
-// setWall moves the wall clock of a node, running or not, to an offset from the machine's.
+// setWall moves the wall clock of a node, running or not, to an offset from the machine's, and lets it go on.
 func (c *Cluster) setWall(n *Node, d time.Duration) error {
-	if n.wall == d {
+	text := d.String()
+	if d == 0 && n.wall == "" {
 		return nil
 	}
-	n.wall = d
+	return c.writeWall(n, text)
+}
+
+// freezeWall has the wall clock of a node stand still at a time.
+func (c *Cluster) freezeWall(n *Node, at time.Time) error {
+	return c.writeWall(n, frozenMark+strconv.FormatInt(at.UnixNano(), 10))
+}
+
+func (c *Cluster) writeWall(n *Node, text string) error {
+	if n.wall == text {
+		return nil
+	}
+	n.wall = text
 	file := c.wallFile(n)
-	if err := os.WriteFile(file+".new", []byte(d.String()), 0o600); err != nil {
+	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
 		return err
 	}
 	return os.Rename(file+".new", file)

@@ -79,6 +79,25 @@ func TestWallClocksCanBeMoved(t *testing.T) {
 			t.Errorf("moved by %v, the clock tells:\n%s", by, child.Tail(100))
 		}
 	}
+	still := time.Unix(1234567890, 987654321)
+	if err := c.freezeWall(n, still); err != nil {
+		t.Fatal(err)
+	}
+	stands := func() bool { wall, _, found := lastClock(child); return found && wall.Unix() == still.Unix() }
+	if !await(t.Context(), 10*time.Second, stands) {
+		t.Errorf("stopped, the clock tells:\n%s", child.Tail(100))
+	}
+	_, first, _ := lastClock(child)
+	if !await(t.Context(), 10*time.Second, func() bool { _, since, _ := lastClock(child); return since > first+time.Second }) ||
+		!stands() {
+		t.Errorf("a second after it stopped, the clock tells:\n%s", child.Tail(100))
+	}
+	if err := c.setWall(n, 0); err != nil {
+		t.Fatal(err)
+	}
+	if !await(t.Context(), 10*time.Second, func() bool { return !stands() }) {
+		t.Error("the clock does not go on")
+	}
 	if _, since, ok := lastClock(child); !ok || since < 0 || since > time.Minute {
 		t.Errorf("the monotonic clock tells %v", since)
 	}

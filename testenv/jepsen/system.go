@@ -73,7 +73,7 @@ type Node struct {
 	paused                     bool
 	generation                 int
 	revived                    time.Time
-	wall                       time.Duration // offset of its wall clock
+	wall                       string // offset of its wall clock, or where it stands; empty: it is right
 }
 
 // Cluster is one system: its processes, links and files.
