@@ -47,6 +47,7 @@ func TestOneNode(t *testing.T) {
 		"a header block cannot end its message":                       headersCannotInject,
 		"names with line ends are refused":                            namesWithLineEnds,
 		"a message id is known for its window after a purge":          idsOutliveAPurge,
+		"what a killed worker had is given to others":                 killedWorkersGiveBack,
 		"a purged subject can be used again, others keep what is out": purgedSubjectIsFree,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -13,6 +13,7 @@
 //	pulls_test.go      requests, and consumers that nobody asks
 //	queue_test.go      work queues: filters, consumers that come and go, leaders that move
 //	purge_test.go      messages that are removed under consumers and publishers
+//	worker_test.go     a worker that is killed
 //	ids_test.go        message ids
 //	headers_test.go    header blocks, byte for byte
 //	routes_test.go     nothing of one message gets into another
