@@ -2,37 +2,65 @@ package testenv
 
 import (
 	"fmt"
+	"net/http"
 	"testing"
 
 	"github.com/holdfast-mq/holdfast/cmd/node"
 )
 
-// Six groups on three nodes: each leads two, again so when one of them was away.
+// Six groups are led by the voters evenly: by the founders, again so when one of them was away, when two nodes joined,
+// when they left, and when a dead one was replaced.
 func TestLeadersAreSpread(t *testing.T) {
 	t.Parallel()
 	g := newGang(t, func(cfg *node.Config) { cfg.Groups, cfg.SegmentSize = 6, 1<<20 })
 	g.found("n1", "n2", "n3")
-	spread := func() {
-		t.Helper()
-		g.until("two groups each", func() string {
-			groups, err := g.groups("n1")
-			if err != nil {
-				return err.Error()
-			}
-			count := map[string]int{}
-			for i := range groups[1:] {
-				count[groups[1+i].Leader]++
-			}
-			if count["n1"] == 2 && count["n2"] == 2 && count["n3"] == 2 {
-				return ""
-			}
-			return fmt.Sprint(count)
-		})
-	}
-	spread()
+	g.spread("n1", "n2", "n3")
 	stop(t, g.nodes["n2"].Stop)
 	g.must(g.nodes["n2"].Start(bounded(t)))
-	spread()
+	g.spread("n1", "n2", "n3")
+	for _, id := range []string{"n4", "n5"} {
+		cfg := g.config(id, 0)
+		g.must(g.add(&cfg).Start(bounded(t)))
+	}
+	g.members("n1 n2 n3 n4 n5", "n1")
+	g.spread("n1", "n2", "n3", "n4", "n5")
+	var done node.Health
+	for _, id := range []string{"n2", "n5"} {
+		g.must(g.ask("n1", http.MethodPost, "/remove?node="+id, &done))
+		stop(t, g.nodes[id].Kill)
+	}
+	g.members("n1 n3 n4", "n1")
+	g.spread("n1", "n3", "n4")
+	cfg := g.config("n6", 0)
+	g.must(g.add(&cfg).Start(bounded(t)))
+	g.members("n1 n3 n4 n6-", "n1")
+	stop(t, g.nodes["n4"].Kill)
+	g.members("n1 n3 n6", "n1")
+	g.spread("n1", "n3", "n6")
+}
+
+// spread waits until the voters lead all groups of streams, each as many as another, or one more.
+func (g *gang) spread(voters ...string) {
+	g.t.Helper()
+	g.until("leaders are spread", func() string {
+		groups, err := g.groups("n1")
+		if err != nil {
+			return err.Error()
+		}
+		count := map[string]int{}
+		for i := range groups[1:] {
+			count[groups[1+i].Leader]++
+		}
+		least, most := len(groups), 0
+		led := 0
+		for _, id := range voters {
+			least, most, led = min(least, count[id]), max(most, count[id]), led+count[id]
+		}
+		if led == len(groups)-1 && most-least <= 1 {
+			return ""
+		}
+		return fmt.Sprint(count)
+	})
 }
 
 // A rolling upgrade under load: the cluster's level rises when the last member can do it; from then on a node
