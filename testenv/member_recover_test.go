@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
+	"github.com/holdfast-mq/holdfast/cmd/node"
 	"github.com/holdfast-mq/holdfast/replication"
 )
 
@@ -20,7 +21,7 @@ func TestGivenUpNodesComeBack(t *testing.T) {
 	for name, first := range map[string]bool{"after it": false, "before it": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := newGang(t, nil)
+			g := newGang(t, func(cfg *node.Config) { cfg.Profile = "lan" })
 			g.found("n1", "n2", "n3")
 			s := g.stream("n1")
 			want := g.publishes("n1", "all", 20)
