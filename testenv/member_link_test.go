@@ -175,7 +175,7 @@ func (l *linked) sever(id string) {
 	})
 }
 
-// apiAnswers asks, through a node, what the leader of the metadata group answers.
+// apiAnswers asks, through a node, what the leader of the metadata group answers. A change of leader may lose an answer.
 func (g *gang) apiAnswers(id string) {
 	g.t.Helper()
 	nc, err := nats.Connect(g.nodes[id].URL())
@@ -183,12 +183,16 @@ func (g *gang) apiAnswers(id string) {
 	defer nc.Close()
 	js, err := jetstream.New(nc)
 	g.must(err)
-	ctx, cancel := context.WithTimeout(g.t.Context(), attempt)
-	defer cancel()
-	if _, err := js.Stream(ctx, "none"); !errors.Is(err, jetstream.ErrStreamNotFound) {
-		g.t.Errorf("a stream that is not there, asked for at %s: %v", id, err)
-	}
-	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "by-" + id, Subjects: []string{"by." + id}}); err != nil {
-		g.t.Errorf("a new stream, asked for at %s: %v", id, err)
-	}
+	g.until("the API answers at "+id, func() string {
+		ctx, cancel := context.WithTimeout(g.t.Context(), attempt)
+		defer cancel()
+		if _, err := js.Stream(ctx, "none"); !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return fmt.Sprint("a stream that is not there: ", err)
+		}
+		cfg := jetstream.StreamConfig{Name: "by-" + id, Subjects: []string{"by." + id}}
+		if _, err := js.CreateStream(ctx, cfg); err != nil {
+			return fmt.Sprint("a new stream: ", err)
+		}
+		return ""
+	})
 }
