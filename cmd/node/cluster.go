@@ -257,8 +257,8 @@ func (n *Node) replica(id string, group uint32) string {
 	return server
 }
 
-// newestReplica is the replica that was heard of last, "" if nobody knows. The registry knows those that replaced damaged ones; gossip knows of a data directory that
-// is a new one as a whole.
+// newestReplica is the replica that was heard of last, "" if nobody knows. The registry knows
+// those that replaced damaged ones; gossip knows of a data directory that is a new one as a whole.
 func (n *Node) newestReplica(id string, group uint32) string {
 	if id == n.cfg.NodeID {
 		return n.host.Group(group).Server()

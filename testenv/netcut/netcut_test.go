@@ -392,7 +392,11 @@ func TestSever(t *testing.T) {
 	other, acceptedByOther := accept("127.0.0.1:0")
 	out, in := dial(l, accepted)
 	outOfOther, inOfOther := dial(other, acceptedByOther)
-	port := l.Addr().(*net.TCPAddr).Port
+	addr, ok := l.Addr().(*net.TCPAddr)
+	if !ok {
+		t.Fatalf("address %v", l.Addr())
+	}
+	port := addr.Port
 	if err := Sever(port); err != nil {
 		t.Fatal(err)
 	}
