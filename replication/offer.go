@@ -65,7 +65,8 @@ type catchUp struct {
 func newOffers(store *storage.Store, log *logStore, r Retention, logger *zap.Logger) *offers {
 	return &offers{
 		store: store, log: log, keep: r.InstallKeep, bytes: r.InstallLogBytes, caughtUp: r.MinTrailing / 2,
-		logger: logger, damaged: func(error) {}, fatal: func(error) {}, all: make(map[*offer]bool), behind: make(map[raft.ServerAddress]*catchUp),
+		logger: logger, damaged: func(error) {}, fatal: func(error) {},
+		all: make(map[*offer]bool), behind: make(map[raft.ServerAddress]*catchUp),
 	}
 }
 

@@ -68,7 +68,6 @@ func TestTablesRot(t *testing.T) {
 	}
 }
 
-//nolint:revive // the flags are what the table has
 func (w *world) tablesRot(group uint32, compacts, leads bool) {
 	w.t.Helper()
 	victim := w.follower()
