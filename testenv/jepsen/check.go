@@ -84,6 +84,12 @@ type RegisterVerdict struct {
 	Reads      int     `json:"reads"` // of the operations
 	Subjects   int     `json:"subjects"`
 	Nonlinear  Finding `json:"nonlinear"`
+	// Lookups are answers to reads that wait for long, Late those after more than callTimeout. Stale show less than
+	// was known before they were asked for, Invented what nobody had written.
+	Lookups  int     `json:"lookups"`
+	Late     int     `json:"late"`
+	Stale    Finding `json:"stale"`
+	Invented Finding `json:"invented"`
 	// Undetermined are those whose search took too long, or that had writes of unknown outcome and were not read.
 	Undetermined int `json:"undetermined"`
 }
@@ -110,6 +116,7 @@ func Check(h *History) *Verdict {
 	}
 	checkWork(h, &v.Work)
 	checkRegisters(h, &v.Registers)
+	checkLookups(h, &v.Registers)
 	checkHashes(h.Hashes, &v.Replicas)
 	checkAbsent(h.Hashes, h.Replicas, &v.Absent)
 	for _, r := range h.Reads {
@@ -163,6 +170,11 @@ func (v *Verdict) Problems() []Problem {
 		must("the work queue could not be drained", Finding{Count: 1})
 	}
 	must("registers that are not linearizable", v.Registers.Nonlinear)
+	if v.Registers.Lookups == 0 {
+		must("no patient read was answered, so none was tested", Finding{Count: 1})
+	}
+	must("reads that show less than was acked before them", v.Registers.Stale)
+	must("reads that show what nobody had written", v.Registers.Invented)
 	must("replicas differ", v.Replicas)
 	must("replicas that could not be compared", v.Absent)
 	if v.Unready != "" {

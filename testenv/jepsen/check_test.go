@@ -39,6 +39,7 @@ func good() *History {
 	h.Registers = append(h.Registers, RegisterOp{
 		Subject: "reg.0.0", ID: "2-0", Invoke: 0, Return: second, Outcome: Acked, Seq: 1,
 	}, RegisterOp{Subject: "reg.0.0", Invoke: 2 * second, Return: 3 * second, Outcome: Acked, Seq: 1})
+	h.Lookups = append(h.Lookups, Lookup{Subject: "reg.0.0", Node: "n1", Invoke: 2 * second, Return: 20 * second, Seq: 1})
 	return h
 }
 
@@ -241,6 +242,15 @@ func TestCheckFindsEachViolation(t *testing.T) {
 		}, []string{"no ack was confirmed, so none was tested: 1"}},
 		{"no register read", func(h *History) { h.Registers = h.Registers[:1] }, []string{
 			"no register was read, so no read was tested: 1",
+		}},
+		{"no patient read answered", func(h *History) { h.Lookups = nil }, []string{
+			"no patient read was answered, so none was tested: 1",
+		}},
+		{"a stale answer that comes late", func(h *History) { h.Lookups[0].Seq = 0 }, []string{
+			"reads that show less than was acked before them: 1",
+		}},
+		{"an answer of what nobody wrote", func(h *History) { h.Lookups[0].Seq = 9 }, []string{
+			"reads that show what nobody had written: 1",
 		}},
 		{"nothing acked", func(h *History) {
 			h.Publishes[6].Outcome = Unknown

@@ -37,10 +37,12 @@ const (
 )
 
 // connect opens a connection to one named node, and to no other.
-func connect(n *Node, name string) (*nats.Conn, error) {
-	return nats.Connect("nats://"+n.Client, nats.Name(name), nats.IgnoreDiscoveredServers(), nats.MaxReconnects(-1),
+func connect(n *Node, name string, more ...nats.Option) (*nats.Conn, error) {
+	return nats.Connect("nats://"+n.Client, append([]nats.Option{
+		nats.Name(name), nats.IgnoreDiscoveredServers(), nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(0, 0), nats.RetryOnFailedConnect(true),
-		nats.Timeout(connectTimeout), nats.PingInterval(callTimeout), nats.MaxPingsOutstanding(2))
+		nats.Timeout(connectTimeout), nats.PingInterval(callTimeout), nats.MaxPingsOutstanding(2),
+	}, more...)...)
 }
 
 // connectAny opens a connection to whichever node can be reached, and to another when that ends.
@@ -116,33 +118,41 @@ func (k Kind) judge(err error) Outcome {
 	return judge(err)
 }
 
+// getRegister asks the leader of the registers for a message.
+const getRegister = "$JS.API.STREAM.MSG.GET." + streamReg
+
+// lastRequest is the request for the last message of a subject.
+func lastRequest(subject string) []byte { return fmt.Appendf(nil, `{"last_by_subj":%q}`, subject) }
+
 // lastOf asks the leader of the registers for the last sequence of a subject, 0 = none.
 func lastOf(ctx context.Context, nc *nats.Conn, subject string) (uint64, error) {
-	body, err := json.Marshal(map[string]string{"last_by_subj": subject})
+	m, err := nc.RequestWithContext(ctx, getRegister, lastRequest(subject))
 	if err != nil {
 		return 0, err
 	}
-	m, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+streamReg, body)
-	if err != nil {
-		return 0, err
-	}
+	return lastIn(m.Data)
+}
+
+// lastIn is the sequence that an answer tells, 0 if it says that there is no message.
+func lastIn(body []byte) (uint64, error) {
 	var answer struct {
-		Message struct {
+		Message *struct {
 			Seq uint64 `json:"seq"`
 		} `json:"message"`
 		Error *jetstream.APIError `json:"error"`
 	}
-	if err := json.Unmarshal(m.Data, &answer); err != nil {
+	if err := json.Unmarshal(body, &answer); err != nil {
 		return 0, err
 	}
 	switch {
-	case answer.Error == nil:
-		return answer.Message.Seq, nil
-	case answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
+	case answer.Error != nil && answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
 		return 0, nil
-	default:
+	case answer.Error != nil:
 		return 0, answer.Error
+	case answer.Message == nil:
+		return 0, fmt.Errorf("neither a message nor an error: %q", body)
 	}
+	return answer.Message.Seq, nil
 }
 
 // pause waits for a while; false if ctx ended first.

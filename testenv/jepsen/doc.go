@@ -21,12 +21,18 @@
 // subjects of a third stream, written with the last sequence of the subject as their
 // expectation.
 //
+// A patient client per node stays where these give up, on a connection that no ping ends: its
+// pulls of the work queue live for a minute, and for a minute it takes every answer to its reads
+// of registers. So it hears what a leader does that was paused for longer than 5 s.
+//
 // # Faults
 //
 // A plan is a pure function of the seed. Each nemesis of the set comes once before any
 // comes again, each of its variants once before one of them does; nemesis_table.go lists
 // them. After each step everything is repaired; a process that ended by itself is started
-// again, as a service manager does, and counted. A step that needs all other nodes, since
+// again, as a service manager does, and counted. Of Holdfast it is a violation, unless it was
+// told to end, its disk had a fault (exit code 4), or it was removed or is a twin (exit code 2).
+// A step that needs all other nodes, since
 // it takes files or a node, or holds the others to a bound, is left out, and counted, while
 // one of them does not serve or has no vote.
 //
@@ -45,7 +51,10 @@
 //
 // At the end everything is repaired, and load goes on for a moment; then the queue is
 // drained, and each node in turn is made the leader and the streams are read through
-// it. Of Holdfast, the states of all replicas are compared by a hash over all rows.
+// it. Of Holdfast, the states of all replicas are compared by a hash over all rows, and each
+// must be there; and no log may tell of a panic, another end by the runtime, or a data race.
+// A run without a step, an acked publish, a confirmed ack or a read has tested nothing, which
+// is a violation, too.
 //
 //	lost        acked − read by anybody; prefix, middle or postfix of its writer's messages.
 //	            Of the work queue: acked − delivered to anybody
@@ -63,9 +72,11 @@
 //	queue       puts, deliveries and settlements of one message that no order explains;
 //	            a delivery happens between the pull it answers and its arrival
 //	registers   reads and writes of one subject that no order explains
+//	stale       a patient read that shows less than was acked, or read, before it was asked;
+//	invented    or what nobody had begun to write when it was answered
 //
 // Also reported is, for each step, the longest time in it without an acked publish.
 //
 // Queue and registers are searched by porcupine. A publish that is refused with 503 counts as
-// unknown, unless the answer says "not stored".
+// unknown, unless the answer says "not stored", or Holdfast says that it has no room.
 package jepsen

@@ -40,6 +40,7 @@ type Delivery struct {
 	ID    string
 	Seq   uint64
 	Count uint64 // deliveries so far, as the server says
+	Node  string // that the client is connected to
 	Asked Moment // when the pull that it answers was sent
 	At    Moment
 }
@@ -65,6 +66,15 @@ type RegisterOp struct {
 	Outcome  Outcome
 	// Seq is what was read, or written, or what a refused write was told is there.
 	Seq uint64
+}
+
+// Lookup is an answer to a read of a register whose client waits for long, and takes every answer.
+type Lookup struct {
+	Subject string
+	Node    string // that the client is connected to
+	Invoke  Moment
+	Return  Moment
+	Seq     uint64 // of the last message of the subject, 0: there is none
 }
 
 // Interval is the time of a fault.
@@ -108,6 +118,7 @@ type History struct {
 	Deliveries []Delivery
 	Settles    []Settle
 	Registers  []RegisterOp
+	Lookups    []Lookup
 	Reads      []Reads
 	Hashes     []Hash
 	// Replicas are those whose states must be among Hashes.
@@ -154,6 +165,12 @@ func (h *History) register(op RegisterOp) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.Registers = append(h.Registers, op)
+}
+
+func (h *History) lookup(l Lookup) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Lookups = append(h.Lookups, l)
 }
 
 func (h *History) excuse(i Interval) {

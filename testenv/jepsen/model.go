@@ -104,12 +104,9 @@ func registerModel() porcupine.Model {
 	}
 }
 
-// checkRegisters looks for an order of operations, subject by subject. Writes of
-// unknown outcome have one where the stream says so: what is not in it did not happen.
-// If nobody could read it, nothing is said of subjects with such writes.
-func checkRegisters(h *History, v *RegisterVerdict) {
-	landed := make(map[string]uint64)
-	readable := false
+// landed are the sequences of writes of registers, as the stream says at the end; false if nobody could read it.
+func (h *History) landed() (map[string]uint64, bool) {
+	landed, readable := make(map[string]uint64), false
 	for _, r := range h.Reads {
 		if r.Stream == streamReg {
 			readable = true
@@ -118,6 +115,14 @@ func checkRegisters(h *History, v *RegisterVerdict) {
 			}
 		}
 	}
+	return landed, readable
+}
+
+// checkRegisters looks for an order of operations, subject by subject. Writes of
+// unknown outcome have one where the stream says so: what is not in it did not happen.
+// If nobody could read it, nothing is said of subjects with such writes.
+func checkRegisters(h *History, v *RegisterVerdict) {
+	landed, readable := h.landed()
 	bySubject, open := make(map[string][]porcupine.Operation), make(map[string]bool)
 	for _, op := range h.Registers {
 		v.Operations++

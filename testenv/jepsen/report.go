@@ -26,6 +26,8 @@ func (r *Report) Text() string {
 		v.Work.LowCount.Count, v.Work.Confirmed, v.Work.Unconfirmed, v.Work.AfterAck.Count, v.Work.Excused.Count)
 	fmt.Fprintf(&b, "registers: %d operations on %d subjects, %d not linearizable, %d undetermined\n",
 		v.Registers.Operations, v.Registers.Subjects, v.Registers.Nonlinear.Count, v.Registers.Undetermined)
+	fmt.Fprintf(&b, "patient reads: %d answers, %d of them after more than %v; %d stale, %d of nothing written\n",
+		v.Registers.Lookups, v.Registers.Late, callTimeout, v.Registers.Stale.Count, v.Registers.Invented.Count)
 	fmt.Fprintf(&b, "%d publishes acked after the repair; %d processes had ended by themselves\n", r.AckedAfterHeal,
 		r.Revived)
 	if n := r.Files; n.Noticed+n.Harmless > 0 {

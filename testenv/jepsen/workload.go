@@ -69,13 +69,20 @@ func startLoad(ctx context.Context, c *Cluster, h *History, rate int, seed uint6
 		if _, js, err = l.connect(n, fmt.Sprint("worker-", i)); err != nil {
 			return l, err
 		}
-		l.workers.Go(func() { l.work(workCtx, js) })
+		l.workers.Go(func() { l.work(workCtx, js, n.Slot) })
+		if nc, _, err = l.connect(n, fmt.Sprint("patient-", i), nats.PingInterval(patience)); err != nil {
+			return l, err
+		}
+		if err := l.lookUp(ctx, nc, n.Slot); err != nil {
+			return l, err
+		}
+		l.stay(workCtx, nc, n.Slot)
 	}
 	return l, nil
 }
 
-func (l *load) connect(n *Node, name string) (*nats.Conn, jetstream.JetStream, error) {
-	nc, err := connect(n, name)
+func (l *load) connect(n *Node, name string, more ...nats.Option) (*nats.Conn, jetstream.JetStream, error) {
+	nc, err := connect(n, name, more...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -215,9 +222,9 @@ func (l *load) readRegister(ctx context.Context, nc *nats.Conn, subject string, 
 }
 
 // work fetches and settles by double acks.
-func (l *load) work(ctx context.Context, js jetstream.JetStream) {
+func (l *load) work(ctx context.Context, js jetstream.JetStream, node string) {
 	for ctx.Err() == nil {
-		if err := l.fetch(ctx, js); err != nil && !pause(ctx, retryPause) {
+		if err := l.fetch(ctx, js, node); err != nil && !pause(ctx, retryPause) {
 			return
 		}
 	}
@@ -226,7 +233,7 @@ func (l *load) work(ctx context.Context, js jetstream.JetStream) {
 // fetch takes one batch. It notes each message when it comes, and settles them after
 // that, all at once: one that waited here for the acks of others would look as if it
 // had been delivered late.
-func (l *load) fetch(ctx context.Context, js jetstream.JetStream) error {
+func (l *load) fetch(ctx context.Context, js jetstream.JetStream, node string) error {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	c, err := js.Consumer(call, streamWork, durable)
@@ -240,7 +247,7 @@ func (l *load) fetch(ctx context.Context, js jetstream.JetStream) error {
 	}
 	var batch []jetstream.Msg
 	for m := range b.Messages() {
-		d := Delivery{ID: string(m.Data()), Asked: asked, At: l.h.now()}
+		d := Delivery{ID: string(m.Data()), Node: node, Asked: asked, At: l.h.now()}
 		if meta, err := m.Metadata(); err == nil {
 			d.Seq, d.Count = meta.Sequence.Stream, meta.NumDelivered
 		}
