@@ -69,12 +69,8 @@ func TestReplicasAreAllDemanded(t *testing.T) {
 				}
 			}, tt.states...)
 			got, err := hashes(ctx, c)
-			if text := ""; err != nil {
-				if text = err.Error(); tt.why == "" || !strings.Contains(text, tt.why) {
-					t.Errorf("error %q, want %q", text, tt.why)
-				}
-			} else if tt.why != "" {
-				t.Errorf("no error, want %q", tt.why)
+			if (err != nil) != (tt.why != "") || err != nil && !strings.Contains(err.Error(), tt.why) {
+				t.Errorf("error %v, want %q", err, tt.why)
 			}
 			var f Finding
 			checkHashes(got, &f)

@@ -28,7 +28,7 @@ type cli struct {
 	Seeds   int      `default:"1" help:"So many seeds in a row from each of them on."`
 	Minutes float64  `default:"3" env:"MINUTES" help:"How long load and faults last."`
 	Nemesis string   `default:"" help:"Faults, with :VARIANT or not; empty: the common ones; all; none; help lists them."`
-	MustRun string   `placeholder:"FAULTS" help:"Fail if one of these faults was in no run of Holdfast; all: each of the set."`
+	MustRun string   `placeholder:"FAULTS" help:"Fail if one of these faults was in no run of Holdfast; all: of the set."`
 	Rate    int      `default:"300" help:"Publishes per second of all writers together."`
 	Disk    string   `default:"lazy" help:"Disk of each node: lazy (testenv/lazyfs), loop (ext4 in an image, root) or none."`
 
