@@ -13,6 +13,8 @@ const (
 	Grace = time.Second
 	// excuseAfter is how long after a pause or cut ends copies may come that it held up.
 	excuseAfter = 2 * time.Second
+	// leaseOver is how long after the begin of a pause or cut a node may still hold itself to be the leader.
+	leaseOver = 2 * time.Second
 	// examples is how many of its cases a finding names.
 	examples = 5
 )
@@ -368,7 +370,7 @@ func checkWork(h *History, v *WorkVerdict) {
 			continue
 		}
 		f := &v.AfterAck
-		if h.excused(d.At) {
+		if h.excused(d, at) {
 			f = &v.Excused
 		}
 		f.add("%s came at %v, its ack was confirmed at %v", d.ID, d.At.Round(time.Millisecond), at.Round(time.Millisecond))
@@ -376,6 +378,14 @@ func checkWork(h *History, v *WorkVerdict) {
 	checkQueue(h, &v.Queue)
 }
 
-func (h *History) excused(at Moment) bool {
-	return slices.ContainsFunc(h.Excused, func(i Interval) bool { return at >= i.Begin && at <= i.End+excuseAfter })
+// excused says whether a pause or cut may have held up a copy that was sent before the ack was confirmed. The node that
+// sent it led then: so it had the pull, and nobody had confirmed the ack, when it was held, or soon after.
+func (h *History) excused(d Delivery, confirmed Moment) bool {
+	held := func(by Moment) bool { return d.At >= by && d.Asked <= by+leaseOver && confirmed >= by-Grace }
+	return slices.ContainsFunc(h.Excused, func(i Interval) bool {
+		if d.At < i.Begin || d.At > i.End+excuseAfter {
+			return false
+		}
+		return held(i.Begin) || slices.ContainsFunc(h.Held, func(m Moment) bool { return m >= i.Begin && m <= i.End && held(m) })
+	})
 }

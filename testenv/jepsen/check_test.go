@@ -170,6 +170,26 @@ func TestCheckFindsEachViolation(t *testing.T) {
 			late(h, 10*second, 21*second)
 			h.Excused = []Interval{{"pause", 9 * second, 18 * second}}
 		}, []string{"delivered after a confirmed ack: 1"}},
+		{"a copy for a pull that was sent when the node was held", func(h *History) {
+			late(h, 10*second, 20*second)
+			h.Excused = []Interval{{"pause", 7 * second, 18 * second}}
+		}, []string{"delivered after a confirmed ack: 1"}},
+		{"a copy from a node that was held later in the fault", func(h *History) {
+			late(h, 10*second, 20*second)
+			h.Excused, h.Held = []Interval{{"pause-kill", 5 * second, 18 * second}}, []Moment{5 * second, 9 * second}
+		}, nil},
+		{"a copy that came before the node was held", func(h *History) {
+			late(h, 10*second, 12*second)
+			h.Excused, h.Held = []Interval{{"pause-kill", 5 * second, 18 * second}}, []Moment{5 * second, 13 * second}
+		}, []string{"delivered after a confirmed ack: 1"}},
+		{"a copy of what was acked long before the pause", func(h *History) {
+			late(h, 10*second, 20*second)
+			h.Excused = []Interval{{"pause", 12 * second, 18 * second}}
+		}, []string{"delivered after a confirmed ack: 1"}},
+		{"a copy that two pauses explain only together", func(h *History) {
+			late(h, 10*second, 20*second)
+			h.Excused = []Interval{{"pause", 9 * second, 15 * second}, {"pause", 19 * second, 21 * second}}
+		}, []string{"delivered after a confirmed ack: 1"}},
 		{"delivered before it was published", func(h *History) {
 			h.Deliveries[0].Asked, h.Deliveries[0].At = -2*second, -second
 		}, []string{"deliveries and acks that no queue explains: 1"}},

@@ -67,7 +67,8 @@
 //	changed     read at another sequence than the PubAck said, or two PubAcks with one
 //	disorder    invoked after another's ack returned, and given a lower sequence
 //	after ack   delivered more than Grace after a double ack of it was confirmed.
-//	            Around a pause or a cut such deliveries are counted apart
+//	            Those that a pause or a cut may have held up are counted apart: the pull was sent, and
+//	            no ack confirmed, before the node was held or 2 s after
 //	low count   a delivery that counts no more deliveries than an earlier one: allowed
 //	queue       puts, deliveries and settlements of one message that no order explains;
 //	            a delivery happens between the pull it answers and its arrival

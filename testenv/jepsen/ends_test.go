@@ -234,6 +234,19 @@ func TestEndsOfOthersAreTheirs(t *testing.T) {
 	}
 }
 
+// TestHeldNodesAreNoted: the judge needs the moments.
+func TestHeldNodesAreNoted(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, Holdfast)
+	h := newHistory()
+	s.onHold = h.hold
+	s.runs(s.Nodes[0], goesOn)
+	s.must(s.Pause(s.Nodes[0]), s.Resume(s.Nodes[0]), s.Pause(s.Nodes[1]), s.Isolate(s.Nodes[1]))
+	if len(h.Held) != 2 {
+		t.Errorf("%d moments, want those of the pause and the isolation: nobody pauses what does not run", len(h.Held))
+	}
+}
+
 // TestEndSaysWhy: the report has what the process wrote last.
 func TestEndSaysWhy(t *testing.T) {
 	t.Parallel()

@@ -94,7 +94,7 @@ func TestExcusesEnd(t *testing.T) {
 		10*second - 1: false, 10 * second: true, 20 * second: true, 20*second + excuseAfter: true,
 		20*second + excuseAfter + 1: false,
 	} {
-		if got := h.excused(at); got != want {
+		if got := h.excused(Delivery{Asked: 9 * second, At: at}, 11*second); got != want {
 			t.Errorf("at %v: %t, want %t", at, got, want)
 		}
 	}

@@ -125,6 +125,8 @@ type History struct {
 	Replicas []Replica
 	// Excused are the times in which a node was paused or cut off.
 	Excused []Interval
+	// Held are the moments in which a node was paused or isolated: a fault may hold one after another.
+	Held []Moment
 	// Drained says that the work queue was empty at the end.
 	Drained bool
 	// Unready says why the cluster did not come back, empty if it did.
@@ -177,6 +179,13 @@ func (h *History) excuse(i Interval) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.Excused = append(h.Excused, i)
+}
+
+// hold notes that a node is being paused or isolated.
+func (h *History) hold() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Held = append(h.Held, h.now())
 }
 
 // unready notes why the cluster did not come back.

@@ -227,6 +227,7 @@ func (r *Report) run(ctx context.Context, c *Cluster, cfg Config, plan []Step) e
 		return err
 	}
 	h := newHistory()
+	c.onHold = h.hold
 	l, err := startLoad(ctx, c, h, cfg.Rate, cfg.Seed)
 	if err != nil {
 		return err

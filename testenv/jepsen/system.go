@@ -90,6 +90,7 @@ type Cluster struct {
 	bin    string
 	args   []string // further flags of every process
 	skewed bool     // wall clocks can be moved
+	onHold func()   // called before a node is paused or isolated; may be nil
 	begins []*Node  // of which a process was ever started, also those beside Nodes
 	// removed are ids of nodes that were removed by command and still have files.
 	removed []string
@@ -263,7 +264,15 @@ func (c *Cluster) Pause(n *Node) error {
 		return nil
 	}
 	n.paused = true
+	c.holds()
 	return n.child.Signal(syscall.SIGSTOP)
+}
+
+// holds tells who wants to know that a node is being held.
+func (c *Cluster) holds() {
+	if c.onHold != nil {
+		c.onHold()
+	}
 }
 
 // Resume lets a paused process go on.
@@ -290,6 +299,7 @@ func (c *Cluster) Repair() error {
 
 // Isolate cuts a node off from all others, both ways.
 func (c *Cluster) Isolate(n *Node) error {
+	c.holds()
 	var errs []error
 	for _, o := range c.Nodes {
 		if o != n {
