@@ -386,6 +386,7 @@ func (h *History) excused(d Delivery, confirmed Moment) bool {
 		if d.At < i.Begin || d.At > i.End+excuseAfter {
 			return false
 		}
-		return held(i.Begin) || slices.ContainsFunc(h.Held, func(m Moment) bool { return m >= i.Begin && m <= i.End && held(m) })
+		within := func(m Moment) bool { return m >= i.Begin && m <= i.End && held(m) }
+		return held(i.Begin) || slices.ContainsFunc(h.Held, within)
 	})
 }
