@@ -57,8 +57,8 @@ func (c *Cluster) extra(ctx context.Context, slot, id string) (*Node, error) {
 	return n, c.newPorts(ctx, n)
 }
 
-// voting waits until every group has so many voters, and nobody else, as all nodes that run see it: one that is
-// catching up sees who voted once. Those that are new take as long as it takes to send them everything.
+// voting waits until every group has so many voters, and nobody else, as all nodes that run see it, who are among
+// them: one that is catching up sees who voted once. Those that are new take as long as it takes to send them everything.
 func (w *world) voting(ctx context.Context, voters int) error {
 	wait, cancel := context.WithTimeout(ctx, 2*recoverTimeout)
 	defer cancel()
@@ -90,10 +90,12 @@ func (n *Node) voting(ctx context.Context, voters int) error {
 		return err
 	}
 	for i := range groups {
-		members := groups[i].Members // none where nothing runs, as of a damaged replica
-		if len(members) != voters || slices.ContainsFunc(members, func(m replication.Member) bool { return !m.Voter }) {
-			return fmt.Errorf("group %d of %s has %v, want %d voters and nobody else", groups[i].Group, n.ID, members,
-				voters)
+		g := &groups[i] // no members where nothing runs, as of a damaged replica
+		if len(g.Members) != voters || slices.ContainsFunc(g.Members, func(m replication.Member) bool { return !m.Voter }) {
+			return fmt.Errorf("group %d of %s has %v, want %d voters and nobody else", g.Group, n.ID, g.Members, voters)
+		}
+		if !slices.ContainsFunc(g.Members, func(m replication.Member) bool { return m.Server == g.Server }) {
+			return fmt.Errorf("replica %s is not in its group %d: %v", g.Server, g.Group, g.Members)
 		}
 	}
 	return nil
