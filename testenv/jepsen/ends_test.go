@@ -40,7 +40,7 @@ const (
 type healthy struct{ broken error }
 
 func (*healthy) cutPower(context.Context) error { return nil }
-func (*healthy) fill(int64) error                    { return nil }
+func (*healthy) fill(int64) error               { return nil }
 func (d *healthy) free() error                  { return d.broken }
 func (*healthy) close() error                   { return nil }
 func (*healthy) stall(time.Duration) error      { return nil }
