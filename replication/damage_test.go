@@ -85,7 +85,8 @@ func cared(t *testing.T, f func(w *world)) {
 
 func (w *world) cared(f func(w *world)) {
 	w.t.Helper()
-	defer w.careFor()()
+	end := w.careFor()
+	defer end()
 	for i := range 200 {
 		w.put(value(i))
 	}

@@ -46,7 +46,8 @@ func TestLeaderCannotSend(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bubble(t, 3, func(w *world) {
-				defer w.careFor()()
+				end := w.careFor()
+				defer end()
 				acked := make(acks)
 				c := w.leaveBehind(acked)
 				leader := w.leader()
@@ -87,7 +88,8 @@ func TestLeaderCannotRead(t *testing.T) {
 						}))
 					}
 				}
-				defer w.careFor()()
+				end := w.careFor()
+				defer end()
 				acked := make(acks)
 				c := w.leaveBehind(acked)
 				leader := w.leader()
@@ -119,7 +121,8 @@ func TestPointerIsGone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bubble(t, 3, func(w *world) {
-				defer w.careFor()()
+				end := w.careFor()
+				defer end()
 				acked := make(acks)
 				c := w.leaveBehind(acked)
 				leader := w.leader()
