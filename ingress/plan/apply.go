@@ -75,7 +75,7 @@ func (s *Stream) rebuild(p *Planner) bool {
 	s.tail.Cut(st.LastSeq)
 	s.changed, s.removed, s.puts, s.drops = nil, nil, nil, nil
 	s.touchedAt, s.trimmed, s.gone, s.ids, s.looked = 0, 0, false, true, idLookup{}
-	s.deadTick, s.counted = 0, countMemo{}
+	s.deadTick, s.counted, s.passed = 0, countMemo{}, gap{}
 	p.keepTail(s)
 	return true
 }

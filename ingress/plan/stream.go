@@ -40,6 +40,7 @@ type Stream struct {
 	dead     bool   // such a purge is applied, its rows are not swept
 
 	counted countMemo
+	passed  gap // of the last search of the index
 
 	inTails *list.Element // in Planner.tails
 	tailed  int           // bytes of the tail as Planner.tailBytes counts them
@@ -352,20 +353,7 @@ func (s *Stream) prev(subject string, upTo, low uint64) uint64 {
 			return seq
 		}
 	}
-	for upTo = min(upTo, s.tail.Base()-1); upTo >= low; {
-		seq, ok, err := s.p.store.PrevBySubject(s.ID, subject, low, upTo)
-		if err != nil {
-			s.p.Fatal(err)
-		}
-		if !ok {
-			break
-		}
-		if _, gone := s.deleted.Get(seq); !gone {
-			return seq
-		}
-		upTo = seq - 1
-	}
-	return 0
+	return s.prevStored(subject, min(upTo, s.tail.Base()-1), low)
 }
 
 // FirstOf returns the sequence of the oldest planned message of exactly this

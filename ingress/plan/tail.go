@@ -8,10 +8,17 @@ import "github.com/holdfast-mq/holdfast/storage/record"
 type Tail struct {
 	base  uint64 // sequence of msgs[0]
 	msgs  []*record.Message
+	live  int // entries that hold a message
 	bytes int
 }
 
-const tailEntry = 64 // what an entry costs beside its bytes
+const (
+	tailEntry = 64 // what an entry costs beside its bytes
+	// gapFactor and gapSlack bound the entries for each one that holds a message: one old
+	// message must not keep an entry for everything that came and went after it.
+	gapFactor = 4
+	gapSlack  = 1024
+)
 
 func tailSize(m *record.Message) int {
 	if m == nil {
@@ -27,6 +34,9 @@ func (t *Tail) Start(next uint64) { *t = Tail{base: next, msgs: t.msgs[:0]} }
 func (t *Tail) Append(m *record.Message) {
 	t.msgs = append(t.msgs, m)
 	t.bytes += tailSize(m)
+	if m != nil {
+		t.live++
+	}
 }
 
 // Base returns the first sequence that the tail knows about.
@@ -42,17 +52,24 @@ func (t *Tail) Get(seq uint64) (m *record.Message, known bool) {
 
 // Drop forgets the message of seq.
 func (t *Tail) Drop(seq uint64) {
-	if m, ok := t.Get(seq); ok && m != nil {
+	if _, ok := t.Get(seq); ok {
+		t.clear(int(seq - t.base))
+	}
+}
+
+// clear empties an entry.
+func (t *Tail) clear(i int) {
+	if m := t.msgs[i]; m != nil {
 		t.bytes -= tailSize(m)
-		t.msgs[seq-t.base] = nil
+		t.live--
+		t.msgs[i] = nil
 	}
 }
 
 // Cut removes everything above seq.
 func (t *Tail) Cut(seq uint64) {
 	for n := len(t.msgs); n > 0 && t.base+uint64(n)-1 > seq; n = len(t.msgs) {
-		t.bytes -= tailSize(t.msgs[n-1])
-		t.msgs[n-1] = nil
+		t.clear(n - 1)
 		t.msgs = t.msgs[:n-1]
 	}
 	if len(t.msgs) == 0 && t.base > seq+1 {
@@ -61,12 +78,13 @@ func (t *Tail) Cut(seq uint64) {
 }
 
 // Evict drops the oldest entries, none above applied, until the tail holds at
-// most limit bytes; leading nil entries go in any case. It returns the bytes freed.
+// most limit bytes and not too many entries for its messages; leading nil entries
+// go in any case. It returns the bytes freed.
 func (t *Tail) Evict(limit int, applied uint64) int {
 	before, n := t.bytes, 0
-	for n < len(t.msgs) && t.base+uint64(n) <= applied && (t.bytes > limit || t.msgs[n] == nil) {
-		t.bytes -= tailSize(t.msgs[n])
-		t.msgs[n] = nil
+	for n < len(t.msgs) && t.base+uint64(n) <= applied &&
+		(t.bytes > limit || t.msgs[n] == nil || len(t.msgs)-n > gapFactor*t.live+gapSlack) {
+		t.clear(n)
 		n++
 	}
 	if n == 0 {
