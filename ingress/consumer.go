@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"errors"
 	"strings"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/holdfast-mq/holdfast/ingress/api"
 	"github.com/holdfast-mq/holdfast/ingress/deliver"
 	"github.com/holdfast-mq/holdfast/ingress/jsapi"
+	"github.com/holdfast-mq/holdfast/ingress/link"
 	"github.com/holdfast-mq/holdfast/ingress/plan"
 	"github.com/holdfast-mq/holdfast/storage/record"
 )
@@ -222,8 +224,9 @@ func (c *consumer) act(e *engine, actions []deliver.Action) {
 }
 
 func (c *consumer) deliver(e *engine, act *deliver.Action) {
-	if e.term.Check() != nil {
-		return // the term is over: what the next leader does with the message is its own
+	if e.term.Check() != nil { // the lease may be valid again before the term is over
+		c.m.Unsent(act, e.clock.Now())
+		return
 	}
 	m := act.Message
 	reply := c.m.AckReply(act)
@@ -236,6 +239,9 @@ func (c *consumer) deliver(e *engine, act *deliver.Action) {
 	if err := c.st.acct.link.Deliver(act.To, e.ackBuf, m.Subject, header, body); err != nil {
 		e.log.Warn("message not delivered", zap.String("stream", c.st.row.Name),
 			zap.Uint64("seq", m.Seq), zap.Error(err))
+		if errors.Is(err, link.ErrDown) || errors.Is(err, link.ErrOverflow) {
+			c.m.Unsent(act, e.clock.Now())
+		}
 	}
 }
 

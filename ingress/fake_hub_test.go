@@ -142,6 +142,7 @@ type fakeLink struct {
 	sent  []sent
 	gone  map[string]bool // subjects that nobody listens on
 	down  bool            // for what is fenced: the rest is kept
+	bad   error           // what Deliver returns, if not nil
 	count func() int      // of checks; may be nil
 }
 
@@ -163,6 +164,13 @@ func (l *fakeLink) Send(m *Outgoing) error {
 	return nil
 }
 
+// refuse makes Deliver fail from now on, or not.
+func (l *fakeLink) refuse(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.bad = err
+}
+
 func (l *fakeLink) setDown(down bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -172,6 +180,9 @@ func (l *fakeLink) setDown(down bool) {
 func (l *fakeLink) Deliver(inbox string, ack []byte, subject string, header, body []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.bad != nil {
+		return l.bad
+	}
 	l.add(&sent{
 		to: inbox, reply: string(ack), subject: subject, header: string(header), body: string(body), fenced: true,
 	})

@@ -42,6 +42,7 @@ type Link interface {
 	// Send sends a message.
 	Send(m *Outgoing) error
 	// Deliver sends a message to an inbox which shows the client subject and the ack reply.
+	// With link.ErrDown and link.ErrOverflow nothing was sent, and a later call may succeed.
 	Deliver(inbox string, ack []byte, subject string, header, body []byte) error
 	// Interest says whether anybody may listen on subject; since is when the request
 	// that named it came.

@@ -12,7 +12,8 @@ type ActionKind uint8
 
 // The kinds of actions.
 const (
-	// ActDeliver sends Message to To; Consumer.AckReply makes its reply subject.
+	// ActDeliver sends Message to To; Consumer.AckReply makes its reply subject. The owner
+	// that certainly sent nothing calls Consumer.Unsent.
 	ActDeliver ActionKind = iota + 1
 	// ActStatus sends a message without a body, of Header alone, to To.
 	ActStatus

@@ -2,6 +2,7 @@ package deliver
 
 import (
 	"slices"
+	"time"
 
 	"github.com/holdfast-mq/holdfast/ingress/jsapi"
 	"github.com/holdfast-mq/holdfast/replication/command"
@@ -342,11 +343,8 @@ func (c *Consumer) release(out []Action, tag uint64, now int64) []Action {
 		}
 		s.due = after(now, c.cfg.wait(s.count)) // not worth another record
 		if !c.interest(l.to, l.since) {
-			// It was not sent: recorded back, and for the next who asks.
-			s.count--
-			s.kind, s.due = record.PendingNak, now
+			c.takeBack(s, now) // for the next who asks
 			c.t.requeue(i)
-			c.touch(s)
 			c.ready = true
 			continue
 		}
@@ -358,6 +356,32 @@ func (c *Consumer) release(out []Action, tag uint64, now int64) []Action {
 	}
 	g.outbox = slices.Delete(g.outbox, 0, n)
 	return out
+}
+
+// takeBack records that a delivery that was recorded was not sent.
+func (c *Consumer) takeBack(s *slot, due int64) {
+	s.count--
+	s.kind, s.due = record.PendingNak, due
+	c.touch(s)
+}
+
+// unsentPause is how long a message waits that could not be sent: the link may be down for long.
+const unsentPause = 100 * time.Millisecond
+
+// Unsent tells that nothing was sent for an ActDeliver. A message that is recorded
+// before it is sent, since it may be delivered only once, would never come again: it is
+// recorded back. Any other comes again by itself.
+func (c *Consumer) Unsent(a *Action, now int64) {
+	if c.closed || !c.fenced {
+		return
+	}
+	i, s := c.find(a.Seq)
+	if s == nil || s.last != a.ConsumerSeq || s.kind != record.PendingAck {
+		return
+	}
+	c.takeBack(s, after(now, int64(unsentPause)))
+	c.t.arm(i)
+	c.credit(a.To)
 }
 
 // credit gives a request back the message that it did not get after all, if it still waits.

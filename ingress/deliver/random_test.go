@@ -153,6 +153,10 @@ func (m *model) see(out []Action) {
 		m.trace = append(m.trace, "    "+format(m.c, a))
 		switch a.Kind {
 		case ActDeliver:
+			if m.c.fenced && m.r.IntN(8) == 0 {
+				m.c.Unsent(a, m.now)
+				continue
+			}
 			m.delivered(a)
 			fresh = fresh || a.Delivered == 1
 		case ActStatus:
