@@ -180,6 +180,10 @@ func (o *updateOp) Done(*plan.Planner) {
 		e.srv.updated(st.acct, o.ac, info)
 		return
 	}
+	if err := e.resubscribe(st); err != nil {
+		e.failed(st, "subscribing an updated stream's subjects", err)
+		return
+	}
 	row := st.row
 	e.tasks.Go(func() { e.releaseUpdate(st, row, o.ac, info) })
 }
@@ -191,10 +195,23 @@ func (o *updateOp) Fail(bool) {
 	}
 }
 
-// releaseUpdate gives up the subjects that an applied update does not name any
-// more, and answers once the subscriptions are those of the new ones.
+// resubscribe brings the subscriptions of a stream to the subjects of an applied update.
+func (e *engine) resubscribe(st *stream) error {
+	if e.streams[st.row.ID] != st || st.row.Phase != record.StreamLive {
+		return nil // it is on its way out, or is
+	}
+	return st.subscribe()
+}
+
+// releaseUpdate gives up the subjects that an applied update does not name any more, and
+// answers. Another stream may take them from then on, so their messages do not come here
+// any more: two streams would store and acknowledge them.
 func (e *engine) releaseUpdate(st *stream, row record.StreamRow, ac *api.Call, info *jsapi.StreamInfo) {
 	srv, ctx := e.srv, e.ctx
+	if err := st.acct.conn.Flush(ctx); err != nil {
+		e.failed(st, "flushing the subscriptions of an updated stream", err)
+		return
+	}
 	err := srv.dir.change(ctx, row, func(r *record.StreamRow) (*record.StreamRow, error) {
 		next := *r
 		if next.Phase == record.StreamLive {
@@ -206,16 +223,8 @@ func (e *engine) releaseUpdate(st *stream, row record.StreamRow, ac *api.Call, i
 		e.failed(st, "releasing the subjects of an updated stream", err)
 		return
 	}
-	e.q.push(event{kind: evRun, fn: func(e *engine) {
-		e.settled(st)
-		e.tasks.Go(func() {
-			if err := st.acct.conn.Flush(ctx); err != nil {
-				ac.Error(jsapi.NewError(jsapi.CodeClusterNotAvail))
-				return
-			}
-			srv.updated(st.acct, ac, info)
-		})
-	}})
+	e.q.push(event{kind: evRun, fn: func(e *engine) { e.settled(st) }})
+	srv.updated(st.acct, ac, info)
 }
 
 func (s *Server) updated(a *account, ac *api.Call, info *jsapi.StreamInfo) {
