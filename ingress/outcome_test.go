@@ -33,6 +33,27 @@ func TestPublishWithoutALeaseIsAnsweredLateAndNotPlanned(t *testing.T) {
 	})
 }
 
+// TestFullQueueWithoutALease: that there is no room here does not say that no other leader stored it.
+func TestFullQueueWithoutALease(t *testing.T) {
+	t.Parallel()
+	inWorld(t, Config{QueueBytes: 1000}, func(t *testing.T, n *node) {
+		n.stream(nil)
+		goOn := n.stall()
+		n.term.set(func() { n.term.lease = false })
+		var last string
+		for dropped := n.srv.dropped.Load(); n.srv.dropped.Load() == dropped; {
+			last = n.publish("s.a", "", "x")
+		}
+		pass(plan.DefaultTimeout - time.Millisecond)
+		n.silent(last, "a PubAck of another leader must come first")
+		pass(time.Millisecond)
+		n.wantError(last, jsapi.CodeClusterNotAvail, publish.TextUnknown)
+		n.term.set(func() { n.term.lease = true })
+		n.wantError(n.publish("s.a", "", "x"), jsapi.CodeStreamTooManyRequests, "too many requests")
+		goOn()
+	})
+}
+
 func TestPublishInTheQueueAtTheEndOfATerm(t *testing.T) {
 	t.Parallel()
 	inWorld(t, Config{}, func(t *testing.T, n *node) {

@@ -274,9 +274,15 @@ func (s *Server) tellLost(p *lost) {
 	p.acct.send(p.reply, nil, jsapi.AppendPubError(nil, p.stream, e))
 }
 
-// overloaded answers a publish that found the group's queue full.
-func (s *Server) overloaded(a *account, reply, stream string) {
+// overloaded answers a publish that found the group's queue full. Without a valid lease
+// another leader may have stored it.
+func (s *Server) overloaded(term Term, ev *event) {
 	s.dropped.Add(1)
+	if term.Check() != nil {
+		s.unplanned(ev)
+		return
+	}
+	st := ev.stream
 	e := jsapi.NewError(jsapi.CodeStreamTooManyRequests)
-	a.send(reply, jsapi.AppendStatus(nil, jsapi.StatusTooManyRequests), jsapi.AppendPubError(nil, stream, e))
+	st.acct.send(ev.msg.Reply, jsapi.AppendStatus(nil, jsapi.StatusTooManyRequests), jsapi.AppendPubError(nil, st.name, e))
 }

@@ -152,7 +152,7 @@ func (st *stream) subscribe() error {
 		ev := event{kind: evPublish, stream: st, msg: m, at: time.Now()}
 		switch q.offer(ev, size) {
 		case full:
-			srv.overloaded(st.acct, m.Reply, st.name)
+			srv.overloaded(st.e.term, &ev)
 		case closed:
 			srv.unplanned(&ev)
 		case taken:
