@@ -38,7 +38,7 @@ func TestFullQueueWithoutALease(t *testing.T) {
 	t.Parallel()
 	inWorld(t, Config{QueueBytes: 1000}, func(t *testing.T, n *node) {
 		n.stream(nil)
-		goOn := n.stall()
+		defer n.stall()()
 		n.term.set(func() { n.term.lease = false })
 		var last string
 		for dropped := n.srv.dropped.Load(); n.srv.dropped.Load() == dropped; {
@@ -50,7 +50,6 @@ func TestFullQueueWithoutALease(t *testing.T) {
 		n.wantError(last, jsapi.CodeClusterNotAvail, publish.TextUnknown)
 		n.term.set(func() { n.term.lease = true })
 		n.wantError(n.publish("s.a", "", "x"), jsapi.CodeStreamTooManyRequests, "too many requests")
-		goOn()
 	})
 }
 
