@@ -54,6 +54,11 @@ func (s *Stream) apply(p *Planner, tick uint64, st *record.StreamState) {
 		s.aheadRemoved(seq)
 		p.hear.Removed(s, seq, subject)
 	})
+}
+
+// evict bounds the tail, after the listener was shown what is new: the store may be
+// ahead, without a message whose removal is told later.
+func (s *Stream) evict(p *Planner) {
 	s.tail.Evict(p.cfg.TailBytes, s.applied.LastSeq)
 	p.keepTail(s)
 }

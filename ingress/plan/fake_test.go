@@ -29,6 +29,7 @@ type world struct {
 	ended    []Result
 	barriers int
 	gather   func(tick uint64)
+	stored   func(s *Stream)
 	failed   []uint64
 	appliedT []uint64
 	removed  []uint64
@@ -65,9 +66,13 @@ func (w *world) Gather(tick uint64) {
 		w.gather(tick)
 	}
 }
-func (w *world) Applied(tick uint64)                     { w.appliedT = append(w.appliedT, tick) }
-func (w *world) Failed(tick uint64)                      { w.failed = append(w.failed, tick) }
-func (w *world) Stored(*Stream)                          {}
+func (w *world) Applied(tick uint64) { w.appliedT = append(w.appliedT, tick) }
+func (w *world) Failed(tick uint64)  { w.failed = append(w.failed, tick) }
+func (w *world) Stored(s *Stream) {
+	if w.stored != nil {
+		w.stored(s)
+	}
+}
 func (w *world) Rebuilt()                                { w.rebuilt++ }
 func (w *world) Removed(_ *Stream, seq uint64, _ string) { w.removed = append(w.removed, seq) }
 

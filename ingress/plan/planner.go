@@ -395,6 +395,9 @@ func (p *Planner) apply(e *envelope) {
 	for _, t := range e.streams {
 		p.hear.Stored(t.s)
 	}
+	for _, t := range e.streams {
+		t.s.evict(p)
+	}
 }
 
 func (p *Planner) barrier() {

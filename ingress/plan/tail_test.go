@@ -3,6 +3,7 @@ package plan
 import (
 	"testing"
 
+	"github.com/holdfast-mq/holdfast/replication/command"
 	"github.com/holdfast-mq/holdfast/storage/record"
 )
 
@@ -81,5 +82,36 @@ func TestTailEvictsNothingThatIsNotApplied(t *testing.T) {
 	tail.Drop(6)
 	if tail.Evict(100*one, 10); tail.Base() != 7 {
 		t.Errorf("begins at %d, want 7: leading empty entries go", tail.Base())
+	}
+}
+
+// TestStoredShowsWhatTheStoreHasLost: the store may have applied a removal before the
+// message is told of; whoever counts it must see it, since it is told of the removal, too.
+func TestStoredShowsWhatTheStoreHasLost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Config{TailBytes: 1, InFlight: 2})
+	s := w.create()
+	shown := 0
+	w.stored = func(s *Stream) {
+		if s.Applied().LastSeq == 1 && s.Get(1) != nil {
+			shown++
+		}
+	}
+	w.store("jobs", "x", "")
+	w.p.Flush()
+	w.do(func(p *Planner) uint64 { s.Remove(1); return p.Tick() })
+	w.p.Flush()
+	for _, p := range w.queue { // applied both before either is told
+		e, err := command.ParseEnvelope(p.Entry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.apply(&e)
+	}
+	for len(w.queue) > 0 {
+		w.refuse(nil)
+	}
+	if shown != 1 || len(w.removed) != 1 {
+		t.Errorf("shown %d times, removed %v, want both once", shown, w.removed)
 	}
 }
