@@ -243,13 +243,14 @@ func (st *stream) stored(e *engine, s *plan.Stream) {
 }
 
 func (st *stream) removed(e *engine, seq uint64, subject string) {
+	_, hushed := st.hushed[seq]
+	delete(st.hushed, seq)
 	if !st.loaded || seq > st.seenLast {
 		return
 	}
 	reason := deliver.ReasonDeleted
-	if _, ok := st.hushed[seq]; ok {
+	if hushed {
 		reason = ""
-		delete(st.hushed, seq)
 	}
 	st.match.each(subject, func(c *consumer) { c.removed(e, seq, subject, reason) })
 }
