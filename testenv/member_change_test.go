@@ -1,9 +1,11 @@
 package testenv
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/holdfast-mq/holdfast/cmd/node"
 )
@@ -54,6 +56,40 @@ func TestGrowShrinkAndReturn(t *testing.T) {
 		t.Error("the last one may leave")
 	}
 	l.end(t)
+}
+
+// Three of which one is dead become one by command: the live one keeps its vote until the dead one has lost its own.
+func TestDeadAndLiveNodesAreRemoved(t *testing.T) {
+	t.Parallel()
+	g := newGang(t, func(cfg *node.Config) {
+		cfg.Membership.ReapAfter, cfg.Membership.Contact = time.Minute, time.Second/2
+	})
+	g.found("n1", "n2", "n3")
+	g.leads("n1")
+	stop(t, g.nodes["n3"].Kill)
+	g.gossips("n1", "n3", "failed")
+	for _, id := range []string{"n2", "n3"} {
+		g.must(g.ask("n1", http.MethodPost, "/remove?node="+id, new(node.Health)))
+	}
+	g.members("n1", "n1")
+	g.ready("n1")
+}
+
+// gossips waits until a node says this of another one.
+func (g *gang) gossips(id, of, want string) {
+	g.t.Helper()
+	g.until("gossip of "+id, func() string {
+		var members []node.MemberStatus
+		if err := g.ask(id, http.MethodGet, "/members", &members); err != nil {
+			return err.Error()
+		}
+		for _, m := range members {
+			if m.ID == of && m.Gossip == want {
+				return ""
+			}
+		}
+		return fmt.Sprintf("%+v", members)
+	})
 }
 
 // A voter that is gone for its time is replaced by the one that followed; when it comes back with its old data

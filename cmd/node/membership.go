@@ -77,7 +77,10 @@ func (n *Node) step(ctx context.Context, g *replication.Group) {
 	for _, m := range st.Members {
 		mm := membership.Member{Server: m.Server, Node: m.Node, Voter: m.Voter}
 		if m.Server != g.Server() {
-			p := progress[m.Server]
+			p, contacted := progress[m.Server]
+			if !contacted {
+				p.Contact = -1
+			}
 			mm.Behind, mm.Contact = st.LastLog-min(p.Match, st.LastLog), p.Contact
 		}
 		v.Members = append(v.Members, mm)

@@ -17,6 +17,7 @@
 //	voters   the largest odd number ≤ max_voters and ≤ the healthy nodes; the rest follow
 //	replace  a voter gone for longer than reap_after is replaced: first the new one in, then the old one out
 //	shrink   never below min_voters by itself; below it only by an operator's command, and never to nobody
+//	answer   no vote is taken away unless those that answer stay a majority; who does not answer goes first
 //	even     an even number above min_voters tolerates no more than the odd one below it: one more follows
 //	flap     a node that comes and goes must be healthy for longer each time, up to a bound
 //	leave    out of the event groups first, out of the metadata group last, unless it is silent

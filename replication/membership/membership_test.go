@@ -2,6 +2,8 @@ package membership
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -121,10 +123,15 @@ func view(members string, desired Desired) View {
 		v.Replicas[id] = id + "/a"
 	}
 	for i := 0; i+3 <= len(members); i += 4 {
-		m := members[i : i+3] // node and V(oter), f(ollower), l(agging)
-		v.Members = append(v.Members, Member{Server: m[:2] + "/a", Node: m[:2], Voter: m[2] == 'V'})
-		if m[2] == 'l' {
-			v.Members[len(v.Members)-1].Behind = 513
+		m := members[i : i+3] // node and V(oter), S(ilent voter), N(ever heard voter), f(ollower), l(agging)
+		v.Members = append(v.Members, Member{Server: m[:2] + "/a", Node: m[:2], Voter: m[2] < 'a'})
+		switch last := &v.Members[len(v.Members)-1]; m[2] {
+		case 'l':
+			last.Behind = 513
+		case 'S':
+			last.Contact = time.Minute
+		case 'N':
+			last.Contact = -1
 		}
 	}
 	return v
@@ -151,6 +158,11 @@ func TestStep(t *testing.T) {
 		{"not before", "n1V n2V n3V n4l", Desired{Voters: []string{"n1", "n2", "n4"}}, "none "},
 		{"nothing desired yet", "n1V n2V", Desired{}, "none "},
 		{"the leader goes last", "n1V n2V n3V", Desired{Voters: []string{"n2", "n3"}}, "none "},
+		{"two leave: the dead one first", "n1V n2V n3S", Desired{Voters: []string{"n1"}}, "remove n3/a"},
+		{"then the other", "n1V n2V", Desired{Voters: []string{"n1"}}, "remove n2/a"},
+		{"one that was never heard goes first as well", "n1V n2V n3N", Desired{Voters: []string{"n1"}}, "remove n3/a"},
+		{"dead ones go before a live one is demoted", "n1V n2V n3V n4V n5S", Desired{Voters: three.Voters, Followers: []string{"n4"}}, "remove n5/a"},
+		{"a dead one goes once its successor votes", "n1V n2V n3S n4V", Desired{Voters: []string{"n1", "n2", "n4"}}, "remove n3/a"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -159,6 +171,85 @@ func TestStep(t *testing.T) {
 				t.Errorf("got %v %s (%s), want %s", got.Kind, got.Server, got.Reason, c.want)
 			}
 		})
+	}
+}
+
+// A vote that the others need to be a majority that answers is not taken away, and the reason names whose it is.
+func TestVoteStaysWhileItIsNeeded(t *testing.T) {
+	t.Parallel()
+	s := Settings{}.WithDefaults()
+	for _, c := range []struct {
+		name, members string
+		desired       Desired
+		want          string
+	}{
+		{"remove", "n1V n2V n3S", Desired{Voters: []string{"n1", "n3"}}, "n2/a keeps its vote"},
+		{"remove, the other was never heard", "n1V n2V n3N", Desired{Voters: []string{"n1", "n3"}}, "n2/a keeps its vote"},
+		{"demote", "n1V n2V n3S", Desired{Voters: []string{"n1", "n3"}, Followers: []string{"n2"}}, "n2/a keeps its vote"},
+		{"the dead are to stay, the live to leave", "n1V n2S n3S n4V n5V", Desired{Voters: []string{"n1", "n2", "n3"}}, "n4/a keeps its vote"},
+	} {
+		if got := Step(s, view(c.members, c.desired)); got.Kind != None || !strings.HasPrefix(got.Reason, c.want) {
+			t.Errorf("%s: %v %s (%s), want none, as %s", c.name, got.Kind, got.Server, got.Reason, c.want)
+		}
+	}
+	v := view("n1V n2V n3S", Desired{Voters: []string{"n1", "n2", "n3"}})
+	v.Replicas["n2"] = "n2/b"
+	v.Members = append(v.Members, Member{Server: "n2/b", Node: "n2", Behind: s.Lag + 1})
+	if got := Step(s, v); got.Kind != None || !strings.HasPrefix(got.Reason, "n2/a keeps its vote") {
+		t.Errorf("replaced: %v %s (%s), want none, as n2/a keeps its vote", got.Kind, got.Server, got.Reason)
+	}
+	v = view("n1V n2V n3V", Desired{Voters: []string{"n1", "n3"}})
+	v.Members[2].Contact = s.Contact
+	if got := Step(s, v); got.Kind != Remove {
+		t.Errorf("the other answered just lately enough: %v (%s), want n2 removed", got.Kind, got.Reason)
+	}
+	v.Members[2].Contact++
+	if got := Step(s, v); got.Kind != None {
+		t.Errorf("the other answered too long ago: %v %s, want none", got.Kind, got.Server)
+	}
+}
+
+// Whoever of five voters is dead and whoever is to stay: those alive are a majority after each step, and what is
+// desired is reached if they are one there.
+func TestShrinkKeepsAMajorityThatAnswers(t *testing.T) {
+	t.Parallel()
+	s := Settings{}.WithDefaults()
+	for bits := range 1 << 8 { // n1 leads and stays; of each other, whether it is dead, and whether it is to go
+		members, dead := "n1V", 0
+		desired := Desired{Voters: []string{"n1"}}
+		deadVoters := 0
+		for i := range 4 {
+			id, mark := fmt.Sprintf("n%d", i+2), "V"
+			isDead, goes := bits>>i&1 == 1, bits>>(4+i)&1 == 1
+			if isDead {
+				mark = "S"
+				dead++
+			}
+			if !goes {
+				desired.Voters = append(desired.Voters, id)
+				if isDead {
+					deadVoters++
+				}
+			}
+			members += " " + id + mark
+		}
+		if dead > 2 {
+			continue // nobody leads
+		}
+		v := view(members, desired)
+		for {
+			c := Step(s, v)
+			if c.Kind == None {
+				break
+			}
+			v.Members = slices.DeleteFunc(v.Members, func(m Member) bool { return m.Server == c.Server })
+			if voters, answer := v.without(s, ""); c.Kind != Remove || answer <= voters/2 {
+				t.Fatalf("%s, %v desired: %d of %d voters answer after %v %s", members, desired.Voters, answer, voters, c.Kind, c.Server)
+			}
+		}
+		if n := len(desired.Voters); deadVoters <= (n-1)/2 && len(v.Members) != n {
+			t.Errorf("%s, %v desired: stays at %v", members, desired.Voters, v.Members)
+		}
 	}
 }
 

@@ -20,7 +20,8 @@ type Settings struct {
 	MaxStable time.Duration
 	// Lag is how many entries behind a replica may be and count as caught up. Default 512.
 	Lag uint64
-	// Contact is how long ago a replica may have answered and count as caught up. Default 2 s.
+	// Contact is how long ago a replica may have answered and count as caught up, and as a vote that a group has when
+	// another one is taken away. Default 2 s.
 	Contact time.Duration
 	// Silence is for how long a node that leaves must not have answered the leader of the metadata group until it is
 	// taken out of that group without waiting for the others. Default 10 s.

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -58,7 +59,7 @@ type Change struct {
 // Step returns the next change that brings a group towards what is desired.
 // Adding comes before removing; only one voter changes at a time.
 func Step(s Settings, v View) Change {
-	for _, f := range []func(Settings, *View) Change{enter, promote, replaced, demote, leave} {
+	for _, f := range []func(Settings, *View) Change{enter, promote, shrink} {
 		if c := f(s, &v); c.Kind != None || c.Reason != "" {
 			return c
 		}
@@ -133,41 +134,66 @@ func behind(s Settings, m *Member) string {
 	return ""
 }
 
-// voters counts the voters other than one replica.
-func (v *View) voters(except string) int {
-	n := 0
+// shrink takes away a replica or a vote: first that of one that does not answer, and none without which those that
+// answer are no majority. Nobody could undo that: the group would have no leader.
+func shrink(s Settings, v *View) Change {
+	changes, waiting := leave(s, v)
+	changes = slices.Concat(replaced(v), demote(v), changes)
+	slices.SortStableFunc(changes, func(a, b Change) int {
+		_, withoutA := v.without(s, a.Server)
+		_, withoutB := v.without(s, b.Server)
+		return cmp.Compare(withoutB, withoutA)
+	})
+	kept := ""
+	for _, c := range changes {
+		voters, answer := v.without(s, c.Server)
+		if !v.member(c.Server).Voter || answer > voters/2 {
+			return c
+		}
+		kept = cmp.Or(kept, fmt.Sprintf("%s keeps its vote, though %s: of the %d other voters only %d answer",
+			c.Server, c.Reason, voters, answer))
+	}
+	return Change{Reason: cmp.Or(kept, waiting)}
+}
+
+// without counts the voters other than one replica, and those of them that answered a moment ago.
+func (v *View) without(s Settings, server string) (voters, answer int) {
 	for i := range v.Members {
-		if v.Members[i].Voter && v.Members[i].Server != except {
-			n++
+		m := &v.Members[i]
+		if !m.Voter || m.Server == server {
+			continue
+		}
+		voters++
+		if m.Contact >= 0 && m.Contact <= s.Contact {
+			answer++
 		}
 	}
-	return n
+	return voters, answer
 }
 
 // replaced removes the old replica of a node that has a new one in the group, or
 // that is a voter in the way of one.
-func replaced(_ Settings, v *View) Change {
+func replaced(v *View) (out []Change) {
 	for i := range v.Members {
 		m := &v.Members[i]
 		now := v.Replicas[m.Node]
-		if now == "" || now == m.Server || v.member(now) == nil || v.voters(m.Server) == 0 {
-			continue
+		if now != "" && now != m.Server && v.member(now) != nil {
+			out = append(out, Change{Remove, m.Server, "node " + m.Node + " has a new replica, " + now})
 		}
-		return Change{Remove, m.Server, "node " + m.Node + " has a new replica, " + now}
 	}
-	return Change{}
+	return out
 }
 
 // demote makes non-voters of voters that are to follow, once those that are to
 // vote do.
-func demote(_ Settings, v *View) Change {
+func demote(v *View) (out []Change) {
 	for i := range v.Members {
 		m := &v.Members[i]
 		if m.Voter && slices.Contains(v.Desired.Followers, m.Node) && v.settled() && m.Node != v.Leader {
-			return Change{Demote, m.Server, "node " + m.Node + " is to follow"}
+			out = append(out, Change{Demote, m.Server, "node " + m.Node + " is to follow"})
 		}
 	}
-	return Change{}
+	return out
 }
 
 // settled says that every desired voter is one.
@@ -186,27 +212,26 @@ func (v *View) settled() bool {
 // reads there, and out of it it would lead on and never hear that it was removed. One
 // that is silent reads nothing there, and is a vote that is missing: it goes at once,
 // for the others may take long until the one in its place has caught up.
-func leave(s Settings, v *View) Change {
-	var self *Member
-	waiting := ""
+func leave(s Settings, v *View) (out []Change, waiting string) {
+	leads := false
 	for i := range v.Members {
 		m := &v.Members[i]
 		switch {
 		case v.Desired.Has(m.Node) || len(v.Desired.Voters) == 0, m.Voter && !v.settled():
 		case m.Node == v.Leader:
-			self = m
+			leads = true
 		default:
 			if group, ok := v.Elsewhere[m.Node]; ok && !v.silent(s, m) {
 				waiting = fmt.Sprintf("node %s leaves; it is still in group %d", m.Node, group)
 				continue
 			}
-			return Change{Remove, m.Server, "node " + m.Node + " is not in the cluster any more"}
+			out = append(out, Change{Remove, m.Server, "node " + m.Node + " is not in the cluster any more"})
 		}
 	}
-	if self != nil {
-		return Change{Reason: "the leader leaves; it hands over first"}
+	if leads {
+		waiting = "the leader leaves; it hands over first"
 	}
-	return Change{Reason: waiting}
+	return out, waiting
 }
 
 // silent says that a replica has not answered for long.
