@@ -9,15 +9,59 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/holdfast-mq/holdfast/discovery"
 	"github.com/holdfast-mq/holdfast/replication"
+	"github.com/holdfast-mq/holdfast/replication/membership"
 	"github.com/holdfast-mq/holdfast/storage/record"
 )
 
 // TestNoStreamsBeforeAllFoundersAreThere: a create is answered 10008, and the node is not
-// ready, while a founder has not said that it holds the first configuration.
+// ready, while a founder has not said that it holds the first configuration, unless that one
+// is not to be in the cluster any more.
 func TestNoStreamsBeforeAllFoundersAreThere(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, nil)
+	for name, settle := range map[string]func(t *testing.T, n *Node){
+		"it registers": func(t *testing.T, n *Node) {
+			t.Helper()
+			put(t, n, replication.NodeKey("late"), replication.NodeRow{})
+		},
+		"another one is in its place": func(t *testing.T, n *Node) {
+			t.Helper()
+			put(t, n, membershipKey, membership.Desired{Voters: []string{n.cfg.NodeID}})
+		},
+		"an operator removes it": func(t *testing.T, n *Node) {
+			t.Helper()
+			n.members.Store(&[]discovery.Member{{
+				NodeID: "late", Status: discovery.Failed, Since: time.Now(), Tags: discovery.Tags{Incarnations: "i"},
+			}})
+			if err := n.removeNode(t.Context(), "late"); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			lateFounder(t, startNode(t, nil), settle)
+		})
+	}
+}
+
+func put(t *testing.T, n *Node, key string, value any) {
+	t.Helper()
+	b, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row, _ := n.meta.Get(key)
+	err = n.meta.Write(t.Context(), []record.MetaCond{{Key: key, Version: row.Version}},
+		[]record.MetaWrite{{Key: key, Value: b}})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func lateFounder(t *testing.T, n *Node, settle func(*testing.T, *Node)) {
+	t.Helper()
 	nc, err := nats.Connect(n.ClientURL())
 	if err != nil {
 		t.Fatal(err)
@@ -32,29 +76,18 @@ func TestNoStreamsBeforeAllFoundersAreThere(t *testing.T) {
 		}
 		return string(m.Data)
 	}
-	put := func(key string, value any) {
-		t.Helper()
-		b, err := json.Marshal(value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		row, _ := n.meta.Get(key)
-		err = n.meta.Write(t.Context(), []record.MetaCond{{Key: key, Version: row.Version}},
-			[]record.MetaWrite{{Key: key, Value: b}})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	put(foundersKey, []string{n.cfg.NodeID, "late"})
+	wait(t, func() bool { _, version := n.desired(); return version != 0 })
+	put(t, n, membershipKey, membership.Desired{Voters: []string{"late", n.cfg.NodeID}})
+	put(t, n, foundersKey, []string{n.cfg.NodeID, "late"})
 	if body := create(); !strings.Contains(body, `"err_code":10008`) {
 		t.Fatalf("created before all founders are there: %s", body)
 	}
 	if why := n.Readiness(); !slices.ContainsFunc(why, func(s string) bool { return strings.Contains(s, "founder late") }) {
 		t.Fatalf("ready, or for another reason not: %q", why)
 	}
-	put(replication.NodeKey("late"), replication.NodeRow{})
+	settle(t, n)
 	if body := create(); !strings.Contains(body, `"did_create":true`) {
-		t.Fatalf("not created when all founders are there: %s", body)
+		t.Fatalf("not created when no founder is missing: %s", body)
 	}
 	if why := n.Readiness(); len(why) != 0 {
 		t.Fatalf("not ready: %q", why)

@@ -160,7 +160,8 @@ func (n *Node) readiness() []string {
 // holds the first configuration. The list of founders is older than the cluster's id.
 func (n *Node) open() bool { return n.host.ClusterID() != "" && len(n.missingFounders()) == 0 }
 
-// missingFounders are the founders that have not registered yet.
+// missingFounders are the founders that have not registered yet. One that died before it did is waited for until
+// another one is desired in its place, or an operator says that it leaves: it will be no voter then.
 func (n *Node) missingFounders() []string {
 	row, ok := n.meta.Get(foundersKey)
 	if !ok {
@@ -170,8 +171,11 @@ func (n *Node) missingFounders() []string {
 	if err := json.Unmarshal(row.Value, &ids); err != nil {
 		return []string{"(unreadable list)"}
 	}
+	desired, version := n.desired()
 	for _, id := range ids {
-		if _, ok := n.meta.Get(replication.NodeKey(id)); !ok {
+		_, registered := n.meta.Get(replication.NodeKey(id))
+		given := version != 0 && !desired.Has(id) || n.leaving(id)
+		if !registered && !given {
 			missing = append(missing, id)
 		}
 	}
