@@ -2,12 +2,14 @@ package node
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"go.uber.org/zap"
 
 	"github.com/holdfast-mq/holdfast/discovery"
 	"github.com/holdfast-mq/holdfast/replication"
@@ -91,5 +93,39 @@ func lateFounder(t *testing.T, n *Node, settle func(*testing.T, *Node)) {
 	}
 	if why := n.Readiness(); len(why) != 0 {
 		t.Fatalf("not ready: %q", why)
+	}
+}
+
+// TestFoundersInGossip: all that are expected found a cluster, and nobody beside one that is there already,
+// whether or not those of it ever expected anybody.
+func TestFoundersInGossip(t *testing.T) {
+	t.Parallel()
+	member := func(id string, expect int, cluster string) discovery.Member {
+		return discovery.Member{NodeID: id, Status: discovery.Alive, Tags: discovery.Tags{
+			Expect: expect, ClusterID: cluster, Incarnations: id + "-i",
+		}}
+	}
+	three := []discovery.Member{member("n3", 3, ""), member("n1", 3, ""), member("n2", 3, "")}
+	with := func(m discovery.Member) []discovery.Member { return append(slices.Clone(three), m) }
+	left := member("n0", 0, "c")
+	left.Status = discovery.Failed
+	for _, c := range []struct {
+		name    string
+		members []discovery.Member
+		want    string
+	}{
+		{"all", three, "[{n1 n1-i} {n2 n2-i} {n3 n3-i}]"},
+		{"one is missing", three[:2], "[]"},
+		{"one joins", with(member("n0", 0, "")), "[{n1 n1-i} {n2 n2-i} {n3 n3-i}]"},
+		{"one expects another number", with(member("n0", 5, "")), "[]"},
+		{"one is a member", with(member("n0", 3, "c")), "[]"},
+		{"one is a member that expected nobody", with(member("n0", 0, "c")), "[]"},
+		{"a member is gone", with(left), "[{n1 n1-i} {n2 n2-i} {n3 n3-i}]"},
+	} {
+		n := &Node{cfg: Config{BootstrapExpect: 3, MaxVoters: 5}, log: zap.NewNop()}
+		n.members.Store(&c.members)
+		if got := fmt.Sprint(n.gossipFounders(t.Context())); got != c.want {
+			t.Errorf("%s: founders %s, want %s", c.name, got, c.want)
+		}
 	}
 }

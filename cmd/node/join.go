@@ -291,10 +291,10 @@ func (n *Node) founderCount(nodes int) int {
 func (n *Node) gossipFounders(context.Context) []replication.Founder {
 	var out []replication.Founder
 	for _, m := range n.peers() {
-		if m.Status != discovery.Alive || m.Tags.Expect == 0 {
+		if m.Status != discovery.Alive || m.Tags.Expect == 0 && m.Tags.ClusterID == "" {
 			continue
 		}
-		if m.Tags.Expect != n.cfg.BootstrapExpect || m.Tags.ClusterID != "" {
+		if m.Tags.ClusterID != "" || m.Tags.Expect != n.cfg.BootstrapExpect { // whether or not it expected anybody
 			n.log.Warn("bootstrap waits: a node expects another number, or is a member already",
 				zap.String("node", m.NodeID), zap.Int("expects", m.Tags.Expect), zap.String("cluster", m.Tags.ClusterID))
 			return nil
