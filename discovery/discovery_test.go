@@ -360,6 +360,33 @@ func TestTwoLiveNodesWithOneID(t *testing.T) {
 	}
 }
 
+// A second node with the id of a live one joins that very node: the holder of the id sees its members all along.
+func TestSecondNodeComesToTheHolder(t *testing.T) {
+	t.Parallel()
+	a := start(t, local(t, "a"))
+	first := start(t, local(t, "b", a.Addr().String()))
+	for _, d := range []*Discovery{a, first} {
+		waitMembers(t, d, "both", is("a=alive", "b=alive"))
+	}
+	until := func(conflicts int) {
+		t.Helper()
+		waitMembers(t, first, fmt.Sprintf("%d conflicts", conflicts), func(list []Member) bool {
+			if len(list) != 2 {
+				t.Errorf("the first lists %s", describe(list))
+			}
+			return len(first.Conflicts()) == conflicts
+		})
+	}
+
+	second := start(t, local(t, "b", first.Addr().String()))
+	until(1)
+	if c, ok := first.Twin(); ok {
+		t.Errorf("the first takes itself for the second: %+v", c)
+	}
+	second.Shutdown()
+	until(0)
+}
+
 func TestSnapshotFindsTheClusterAgain(t *testing.T) {
 	t.Parallel()
 	a := start(t, local(t, "a"))

@@ -49,7 +49,7 @@ type gate struct {
 	refusals map[nodeAt]*Conflict // strangers
 	disputes map[nodeAt]*dispute  // second addresses of a name
 	moved    bool                 // peers hold another address for our own name
-	letIn    bool                 // a merge with another live node was not refused
+	letIn    bool                 // a merge with a live node that held our name for nobody else was not refused
 }
 
 // A nodeAt is a claim: this name lives there.
@@ -142,11 +142,12 @@ func (g *gate) NotifyMerge(nodes []*memberlist.Node) error {
 	want := g.belongs()
 	live := g.live
 	g.mu.Unlock()
-	others := false
+	others, elsewhere := false, false
 	for _, n := range nodes {
 		at := nodeAt{n.Name, addrPort(n.Addr, n.Port)}
 		if at.name == g.self.name {
-			g.setMoved(at.addr != g.self.addr)
+			elsewhere = at.addr != g.self.addr
+			g.setMoved(elsewhere)
 		}
 		if n.State != memberlist.StateAlive && n.State != memberlist.StateSuspect {
 			continue // whoever is gone may have been anyone
@@ -166,7 +167,7 @@ func (g *gate) NotifyMerge(nodes []*memberlist.Node) error {
 		}
 		others = others || at.name != g.self.name
 	}
-	if others {
+	if others && !elsewhere { // who lives there may only have been too slow to say so
 		g.mu.Lock()
 		g.letIn = true
 		g.mu.Unlock()
@@ -354,10 +355,14 @@ func (g *gate) setMoved(moved bool) {
 	g.moved = moved
 }
 
-// displaced reports whether another live node holds our own name.
+// displaced reports whether another live node holds our own name. One that was let in holds it itself: the other
+// one may have come to its own door.
 func (g *gate) displaced() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.letIn {
+		return false
+	}
 	for at, d := range g.disputes {
 		if at.name == g.self.name && d.verified {
 			return true
