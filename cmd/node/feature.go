@@ -27,12 +27,29 @@ func (n *Node) feature() int { return cmp.Or(n.cfg.Feature, replication.FeatureL
 func (n *Node) FeatureLevel() int { return n.level() }
 
 // level is the cluster's feature level, as far as this node's replica of group 0 has it; 0 without one.
-func (n *Node) level() int {
+func (n *Node) level() int { return n.clusterRow().Feature }
+
+// clusterRow is what this node's replica of group 0 says of the cluster; empty without one.
+func (n *Node) clusterRow() replication.ClusterRow {
 	row, _, err := replication.Row[replication.ClusterRow](n.host.Meta(), replication.ClusterKey)
 	if err != nil {
-		return 0
+		return replication.ClusterRow{}
 	}
-	return row.Feature
+	return row
+}
+
+// checkGroups refuses a cluster that has another number of event groups than this node: with fewer it would be a
+// member that lacks some of them, and with more it would wait for ever for those that nobody has.
+func (n *Node) checkGroups() error {
+	groups := n.clusterRow().Groups
+	if groups == 0 || groups == n.cfg.Groups {
+		return nil
+	}
+	return &ConfigError{
+		"--groups", fmt.Sprintf("is %d, and the cluster of %s has %d", n.cfg.Groups, n.cfg.DataDir, groups),
+		fmt.Sprintf("give %d: it is the same on all nodes, and never changes; a node that has just joined with "+
+			"another number starts again from an empty directory", groups),
+	}
 }
 
 // checkLevel refuses a cluster whose level this node cannot do.
@@ -50,8 +67,8 @@ func (n *Node) checkLevel(level int) error {
 // canDo is what a member says that it can do; a version that says nothing can do the first level.
 func canDo(m *discovery.Member) int { return max(1, m.Tags.Feature) }
 
-// watchLevel ends this node when its cluster, or the one that it wants to join, is beyond it, and tells the
-// others in gossip what the level is.
+// watchLevel ends this node when its cluster, or the one that it wants to join, is beyond it, or has another number
+// of groups, and tells the others in gossip what the level is.
 func (n *Node) watchLevel(ctx context.Context) {
 	told := 0
 	n.every(ctx, membershipTick, func() bool {
@@ -66,7 +83,7 @@ func (n *Node) watchLevel(ctx context.Context) {
 				level = max(level, m.Tags.Level)
 			}
 		}
-		if err := n.checkLevel(level); err != nil {
+		if err := cmp.Or(n.checkLevel(level), n.checkGroups()); err != nil {
 			n.onFatal(err)
 			return false
 		}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -102,7 +103,7 @@ func (n *Node) startGroups(context.Context) error {
 		return fmt.Errorf("data directory %s: %w", n.cfg.DataDir, err)
 	}
 	n.host = host
-	if err := n.checkLevel(n.level()); err != nil {
+	if err := cmp.Or(n.checkLevel(n.level()), n.checkGroups()); err != nil {
 		return err
 	}
 	n.meta = newMeta(n.ctx, &n.wg, host, n.log)
