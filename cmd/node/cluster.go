@@ -257,8 +257,9 @@ func (n *Node) replica(id string, group uint32) string {
 	return server
 }
 
-// newestReplica is the replica that was heard of last, "" if nobody knows. The registry knows
-// those that replaced damaged ones; gossip knows of a data directory that is a new one as a whole.
+// newestReplica is the replica that was heard of last, "" if nobody knows. The registry knows those that replaced
+// damaged ones; gossip knows of a data directory that is a new one as a whole, of a node that is alive: what it
+// remembers of another one may be older than the registry.
 func (n *Node) newestReplica(id string, group uint32) string {
 	if id == n.cfg.NodeID {
 		return n.host.Group(group).Server()
@@ -270,7 +271,7 @@ func (n *Node) newestReplica(id string, group uint32) string {
 	}
 	for _, m := range n.peers() {
 		if m.NodeID == id && m.Tags.Incarnations != "" &&
-			(registered == "" || m.Tags.Incarnations != row.Incarnation) {
+			(registered == "" || m.Status == discovery.Alive && m.Tags.Incarnations != row.Incarnation) {
 			return id + "/" + m.Tags.Incarnations
 		}
 	}

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
+	"time"
 
+	"github.com/holdfast-mq/holdfast/discovery"
 	"github.com/holdfast-mq/holdfast/replication"
 	"github.com/holdfast-mq/holdfast/storage/record"
 )
@@ -53,5 +55,33 @@ func TestRemovalOfARememberedIncarnation(t *testing.T) {
 	}
 	if err := n.removeNode(t.Context(), id); err != nil || leaves() != id+"/b" {
 		t.Fatalf("%v, %q is to leave", err, leaves())
+	}
+}
+
+// TestReplicaOfANode: the registry says which replica a node has, gossip which one it has that is not registered yet.
+// What gossip remembers of a node that is not alive may be older than the registry.
+func TestReplicaOfANode(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, nil)
+	put(t, n, replication.NodeKey("known"), replication.NodeRow{
+		ID: "known", Incarnation: "registered", Servers: map[uint32]string{0: "known/registered"},
+	})
+	for _, c := range []struct {
+		id     string
+		status discovery.Status
+		want   string
+	}{
+		{"known", discovery.Alive, "known/gossiped"},
+		{"known", discovery.Failed, "known/registered"},
+		{"known", discovery.Left, "known/registered"},
+		{"unknown", discovery.Alive, "unknown/gossiped"},
+		{"unknown", discovery.Failed, "unknown/gossiped"},
+	} {
+		n.members.Store(&[]discovery.Member{{
+			NodeID: c.id, Status: c.status, Tags: discovery.Tags{Incarnations: "gossiped"}, Since: time.Now(),
+		}})
+		if got := n.replica(c.id, replication.Metadata); got != c.want {
+			t.Errorf("%s, %v: %q, want %q", c.id, c.status, got, c.want)
+		}
 	}
 }
