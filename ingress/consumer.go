@@ -70,10 +70,11 @@ const minInactiveDue = int64(time.Minute)
 // next leader comes back to one that nobody touches.
 func (c *consumer) watchInactive(e *engine) {
 	d := c.inactive()
-	if d <= 0 || c.gone || c.dueAt != 0 {
+	due := e.clock.Now() + max(int64(d), minInactiveDue)
+	if d <= 0 || c.gone || c.dueAt != 0 && c.dueAt <= due { // later: the threshold was lowered
 		return
 	}
-	c.dueAt = e.clock.Now() + max(int64(d), minInactiveDue)
+	c.dueAt = due
 	e.submit(&dueOp{st: c.st, kind: dueConsumer, bucket: c.dueAt, ticket: uint64(c.id)})
 }
 

@@ -208,10 +208,10 @@ func (o *createConsumerOp) Done(*plan.Planner) {
 	if o.cfg != nil {
 		o.is.shown = o.cfg
 		o.is.nameless = o.made && o.generated // whoever changes it names it
+		o.is.watchInactive(e)
 	}
 	if o.made {
 		o.is.before = nil
-		o.is.watchInactive(e)
 		o.is.after(e, nil) // it may deliver from now on
 		name := o.cfg.Name
 		e.srv.advise(st.acct, jsapi.SubjectConsumerCreated+st.row.Name+"."+name, &jsapi.ConsumerActionAdvisory{

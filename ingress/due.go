@@ -42,8 +42,9 @@ func (e *engine) watchAge(st *stream) {
 	if !st.expiring {
 		e.timers.set(st, state.FirstTime+age)
 	}
-	if st.ageDue == 0 && e.p.Planning() {
-		st.ageDue = max(state.FirstTime+age, e.term.Now()+minAgeDue)
+	due := max(state.FirstTime+age, e.term.Now()+minAgeDue)
+	if (st.ageDue == 0 || due < st.ageDue) && e.p.Planning() { // earlier: max_age was lowered
+		st.ageDue = due
 		e.submit(&dueOp{st: st, kind: dueAge, bucket: st.ageDue})
 	}
 }
