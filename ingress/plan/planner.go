@@ -505,10 +505,3 @@ func (p *Planner) Stop() {
 	p.inflight, p.failed, p.backlog = nil, nil, nil
 	p.Fatal(record.ErrClosed)
 }
-
-// DropDue plans the removal of a due row.
-func (p *Planner) DropDue(stream record.StreamID, bucket int64, ticket uint64) {
-	p.b.Index(nil, []command.IndexEntry{{
-		Kind: command.IndexDue, Stream: stream, Seq: ticket, Time: uint64(bucket),
-	}})
-}

@@ -409,3 +409,10 @@ func (s *Stream) Due(kind uint8, bucket int64, ticket uint64) {
 		Kind: command.IndexDue, Value: kind, Stream: s.ID, Seq: ticket, Time: uint64(bucket),
 	})
 }
+
+// DropDue plans the removal of a due row.
+func (p *Planner) DropDue(stream record.StreamID, bucket int64, ticket uint64) {
+	p.b.Index(nil, []command.IndexEntry{{
+		Kind: command.IndexDue, Stream: stream, Seq: ticket, Time: uint64(bucket),
+	}})
+}
