@@ -69,21 +69,8 @@ func (n *Node) step(ctx context.Context, g *replication.Group) {
 	if version == 0 {
 		return // nothing was ever decided
 	}
-	v := membership.View{Leader: n.cfg.NodeID, Desired: desired, Replicas: make(map[string]string)}
-	progress := make(map[string]replication.Progress)
-	for _, p := range g.Progress() {
-		progress[p.Server] = p
-	}
-	for _, m := range st.Members {
-		mm := membership.Member{Server: m.Server, Node: m.Node, Voter: m.Voter}
-		if m.Server != g.Server() {
-			p, contacted := progress[m.Server]
-			if !contacted {
-				p.Contact = -1
-			}
-			mm.Behind, mm.Contact = st.LastLog-min(p.Match, st.LastLog), p.Contact
-		}
-		v.Members = append(v.Members, mm)
+	v := membership.View{
+		Leader: n.cfg.NodeID, Desired: desired, Replicas: make(map[string]string), Members: seen(g, st.Members, st.LastLog),
 	}
 	for _, id := range slices.Concat(desired.Voters, desired.Followers) {
 		v.Replicas[id] = n.replica(id, g.ID())
@@ -118,6 +105,27 @@ func (n *Node) step(ctx context.Context, g *replication.Group) {
 		n.log.Warn("membership change not made", zap.Uint32("group", g.ID()),
 			zap.String("replica", c.Server), zap.Error(err))
 	}
+}
+
+// seen are the members of a group as its leader sees them. One that it never contacted never answered it.
+func seen(g *replication.Group, members []replication.Member, last uint64) []membership.Member {
+	progress := make(map[string]replication.Progress)
+	for _, p := range g.Progress() {
+		progress[p.Server] = p
+	}
+	var out []membership.Member
+	for _, m := range members {
+		mm := membership.Member{Server: m.Server, Node: m.Node, Voter: m.Voter}
+		if m.Server != g.Server() {
+			p, contacted := progress[m.Server]
+			if !contacted {
+				p.Contact = -1
+			}
+			mm.Behind, mm.Contact = last-min(p.Match, last), p.Contact
+		}
+		out = append(out, mm)
+	}
+	return out
 }
 
 // withoutDigits tells reasons apart: one is logged once, however many entries a replica still lacks. Two that differ
