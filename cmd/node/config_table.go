@@ -22,7 +22,7 @@ type Config struct {
 	DiskMinFree int `name:"disk-min-free" env:"HOLDFAST_DISK_MIN_FREE" default:"268435456" placeholder:"BYTES" help:"Free bytes on the disk of the data directory below which publishes are refused." group:"Node"`
 	DiskBallast int `name:"disk-ballast" env:"HOLDFAST_DISK_BALLAST" default:"67108864" placeholder:"BYTES" help:"Size of a file that is given back when the disk is full all the same." group:"Node"`
 	// Groups is the number of event groups, 1 to replication.MaxGroups. The same on all nodes, never changed.
-	Groups int `name:"groups" env:"HOLDFAST_GROUPS" default:"1" help:"Raft groups that streams are spread over, 1 to 64; the same on all nodes." group:"Node"`
+	Groups int `name:"groups" env:"HOLDFAST_GROUPS" default:"1" help:"Raft groups that streams are spread over, 1 to 64; the same on all nodes, and never changed; a node with another number is refused (exit code 2)." group:"Node"`
 	// MinAck is the weakest acknowledgement level that any publish may ask for: none, leader or quorum.
 	MinAck string `name:"min-ack" env:"HOLDFAST_MIN_ACK" default:"none" help:"Weakest ack level that any publish may ask for: none, leader or quorum." group:"Node"`
 	// Profile chooses the Raft timeouts: lan, fast (disks whose fsync never takes 100 ms) or local (virtual
