@@ -99,11 +99,7 @@ func TestRollingUpgrade(t *testing.T) {
 	stop(t, g.nodes["n3"].Stop)
 	cfg := g.nodes["n3"].cfg
 	cfg.Feature = 0
-	if err := g.add(&cfg).Start(bounded(t)); err != nil { // at once, if its state says so, else when it has read the log
-		isSetting(t, err, "--data-dir", "feature level 2")
-	} else {
-		g.refused(g.nodes["n3"], "--data-dir", "feature level 2")
-	}
+	g.startRefused(&cfg, "--data-dir", "feature level 2")
 	g.members("n1 n2 n3", "n1", "n2")
 	l.end(t)
 }
@@ -127,7 +123,7 @@ func TestAnotherNumberOfGroups(t *testing.T) {
 	stop(t, g.nodes["n3"].Stop)
 	cfg := g.nodes["n3"].cfg
 	cfg.Groups = 3
-	isSetting(t, g.add(&cfg).Start(bounded(t)), "--groups", "is 3, and the cluster of "+cfg.DataDir+" has 2")
+	g.startRefused(&cfg, "--groups", "is 3, and the cluster of "+cfg.DataDir+" has 2")
 	cfg.Groups = 2
 	g.must(g.add(&cfg).Start(bounded(t)))
 	g.ready("n3")

@@ -201,6 +201,18 @@ func (g *gang) refused(n *Node, setting, text string) {
 	stop(g.t, n.Kill)
 }
 
+// startRefused starts a node with data, and wants it to give up: at once, if its state says why, else when it has read
+// the log.
+func (g *gang) startRefused(cfg *node.Config, setting, text string) {
+	g.t.Helper()
+	n := g.add(cfg)
+	if err := n.Start(bounded(g.t)); err != nil {
+		isSetting(g.t, err, setting, text)
+		return
+	}
+	g.refused(n, setting, text)
+}
+
 func isSetting(t *testing.T, err error, setting, text string) {
 	t.Helper()
 	var wrong *node.ConfigError
