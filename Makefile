@@ -63,7 +63,7 @@ test: ## all tests, shuffled (PKG=./storage/...)
 	go test -shuffle=on -timeout 10m -count=1 $(PKG)
 
 race: ## the tests under the race detector, but for those that only drive processes
-	GORACE=halt_on_error=1 go test -race -shuffle=on -timeout 30m -count=1 $$(go list $(PKG) | grep -vE '$(NORACE)')
+	.ci/race $$(go list $(PKG) | grep -vE '$(NORACE)')
 
 vet: ## go vet
 	go vet $(PKG)

@@ -51,13 +51,23 @@ func newLinked(t *testing.T, change func(*node.Config)) *linked {
 	return l
 }
 
-// stream makes the stream Q.
+// stream makes the stream Q. Where gossip takes a busy node for dead for a moment, the request or its answer is lost.
 func (g *gang) stream(id string) jetstream.Stream {
 	g.t.Helper()
-	s, err := g.client(id).CreateStream(bounded(g.t), jetstream.StreamConfig{
-		Name: "Q", Subjects: []string{"q.>"}, Replicas: 3, Duplicates: time.Hour,
+	js := g.client(id)
+	var s jetstream.Stream
+	g.until("the stream is made", func() string {
+		ctx, cancel := context.WithTimeout(g.t.Context(), attempt)
+		defer cancel()
+		var err error
+		s, err = js.CreateStream(ctx, jetstream.StreamConfig{
+			Name: "Q", Subjects: []string{"q.>"}, Replicas: 3, Duplicates: time.Hour,
+		})
+		if err != nil {
+			return err.Error()
+		}
+		return ""
 	})
-	g.must(err)
 	return s
 }
 
