@@ -137,10 +137,12 @@ ci-chaos:
 	$(MAKE) chaos SEED=1 MINUTES=3
 
 ci: ## everything a change must pass
-	@begin=$$SECONDS; \
+	@begin=$$SECONDS; log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
 	for stage in $(CI_STAGES); do \
 	  echo "== $$stage"; start=$$SECONDS; \
-	  $(MAKE) $$stage || { echo "== $$stage FAILED after $$((SECONDS - start)) s"; exit 1; }; \
+	  $(MAKE) $$stage 2>&1 | tee "$$log" || { \
+	    echo "== $$stage, what failed:"; .ci/failures "$$log"; \
+	    echo "== $$stage FAILED after $$((SECONDS - start)) s"; exit 1; }; \
 	  echo "== $$stage ok, $$((SECONDS - start)) s"; \
 	done; \
 	echo "== ci ok, $$((SECONDS - begin)) s"
