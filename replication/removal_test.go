@@ -59,11 +59,11 @@ func TestLeaderDiesWithinAChangeOfVoters(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change Change
-		before map[Change]bool
+		before []Change
 	}{
 		{name: "remove", change: Remove},
 		{name: "demote", change: Demote},
-		{name: "add", change: AddVoter, before: map[Change]bool{Demote: true}},
+		{name: "add", change: AddVoter, before: []Change{Demote}},
 	} {
 		for _, heard := range []string{"by nobody", "by the one", "by the other"} {
 			t.Run(c.name+" heard "+heard, func(t *testing.T) {
@@ -73,14 +73,14 @@ func TestLeaderDiesWithinAChangeOfVoters(t *testing.T) {
 	}
 }
 
-func leaderDiesWithin(w *world, change Change, before map[Change]bool, heard string) {
+func leaderDiesWithin(w *world, change Change, before []Change, heard string) {
 	t := w.t
 	w.found()
 	acked := make(acks)
 	w.publish("before", acked)
 	old, one := w.leader(), w.follower()
 	other := w.nodes[slices.IndexFunc(w.nodes, func(n *node) bool { return n != old && n != one })]
-	for b := range before {
+	for _, b := range before {
 		if err := old.group().Configure(t.Context(), b, one.group().Server(), 0); err != nil {
 			t.Fatal(err)
 		}
@@ -118,8 +118,8 @@ func leaderDiesWithin(w *world, change Change, before map[Change]bool, heard str
 		voter, member = false, false
 	case Demote:
 		voter = false
-	case AddVoter:
-		voter = true
+	case AddVoter, AddNonvoter:
+		voter = change == AddVoter
 	}
 	changed := maps.Clone(first)
 	changed[one.name] = voter

@@ -78,7 +78,7 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// TestSwitch: syncs fail, hang and work as the control file says.
+// TestSwitch: syncs fail, hang, take longer and work as the control file says.
 func TestSwitch(t *testing.T) {
 	t.Parallel()
 	control := filepath.Join(t.TempDir(), "control")
@@ -100,6 +100,17 @@ func TestSwitch(t *testing.T) {
 		t.Errorf("a sync that shall hang: %v", err)
 	case <-time.After(3 * switchPoll):
 	}
+	say(Slow + "30ms")
+	must(t, <-done)
+	begun := time.Now()
+	must(t, errors.Join(f.Sync(), f.SyncData()))
+	if took := time.Since(begun); took < 60*time.Millisecond {
+		t.Errorf("two syncs that take 30 ms longer took %v", took)
+	}
+	say(Slow + "down")
+	if err := f.Sync(); err == nil {
+		t.Error("a duration that is none is taken")
+	}
 	must(t, os.Remove(control))
-	must(t, errors.Join(<-done, f.Close()))
+	must(t, errors.Join(f.Sync(), f.Close()))
 }

@@ -17,6 +17,8 @@ const (
 	Fail = "fail"
 	// Hang makes every sync of a file wait until the control file says something else.
 	Hang = "hang"
+	// Slow, with a duration behind it ("slow 200ms"), makes every sync of a file take that much longer.
+	Slow = "slow "
 )
 
 // switchPoll is how often a sync that hangs looks at the control file.
@@ -36,17 +38,26 @@ func NewSwitch(under vfs.FS, control string) *Switch { return &Switch{under, con
 func (s *Switch) sync(name string) error {
 	for {
 		b, err := os.ReadFile(s.control)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return nil
-		case err != nil:
-			return err
-		case strings.TrimSpace(string(b)) == Fail:
-			return &os.PathError{Op: "sync", Path: name, Err: syscall.EIO}
-		case strings.TrimSpace(string(b)) != Hang:
+		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		<-time.After(switchPoll)
+		if err != nil {
+			return err
+		}
+		says := strings.TrimSpace(string(b))
+		if longer, slow := strings.CutPrefix(says, Slow); slow {
+			d, err := time.ParseDuration(longer)
+			<-time.After(d)
+			return err
+		}
+		switch says {
+		case Fail:
+			return &os.PathError{Op: "sync", Path: name, Err: syscall.EIO}
+		case Hang:
+			<-time.After(switchPoll)
+		default:
+			return nil
+		}
 	}
 }
 
