@@ -33,7 +33,7 @@
 // J, N, B, D and E are derived: never authoritative, rows below the first
 // sequence of their stream are dead, readers are told where to start and sweeps
 // remove the dead in steps. No reader starts at a prefix: skipping what was
-// deleted there costs time that grows with it.
+// deleted there costs time that grows with it. A sweep does, once.
 //
 // # Batches
 //

@@ -124,6 +124,18 @@ func subjectKey[T string | []byte](dst []byte, stream record.StreamID, subject T
 	return binary.BigEndian.AppendUint64(subjectPrefix(dst, stream, subject), seq)
 }
 
+// parseSubjectKey reads what subjectKey wrote.
+func parseSubjectKey(key []byte) (subject []byte, seq uint64, err error) {
+	subject, rest, err := cutEscaped(key[5:])
+	if err == nil && len(rest) != 8 {
+		err = fmt.Errorf("%w: subject row with %d bytes behind the subject", record.ErrFormat, len(rest))
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	return subject, binary.BigEndian.Uint64(rest), nil
+}
+
 func statKey(dst []byte, stream record.StreamID, subject string) []byte {
 	return append(appendStream(dst, prefixStat, stream), subject...)
 }

@@ -227,11 +227,20 @@ func readStream(tb testing.TB, s *Store, m model, stream record.StreamID) {
 		m.set(keyOfMessage(stream, seq), string(b))
 		return true
 	}))
-	for _, subject := range modelSubjects {
+	var rows []subjectRow
+	for _, subject := range slices.Sorted(slices.Values(modelSubjects)) {
 		must(tb, s.ScanSubject(stream, subject, 0, func(seq uint64) bool {
 			m.set(keyOfSubject(stream, subject, seq), "")
+			rows = append(rows, subjectRow{subject, seq})
 			return true
 		}))
+	}
+	for _, below := range []uint64{0, 5, math.MaxUint64} {
+		for _, from := range []subjectRow{{}, {"a.b", 4}, {"a\x00", 7}} {
+			if diff := cmp.Diff(rowsBelow(rows, from, below), subjectRows(tb, s, stream, from, below)); diff != "" {
+				tb.Errorf("rows of stream %d from %v below %d (-want +got):\n%s", stream, from, below, diff)
+			}
+		}
 	}
 	must(tb, s.Subjects(stream, "", "", func(subject string, stat record.SubjectStat) bool {
 		m.set(fmt.Sprintf("stat %d %q", stream, subject), fmt.Sprint(stat))
@@ -263,6 +272,33 @@ func readStream(tb testing.TB, s *Store, m model, stream record.StreamID) {
 			return true
 		}))
 	}
+}
+
+type subjectRow struct {
+	Subject string
+	Seq     uint64
+}
+
+// rowsBelow is what Store.SubjectRows gives, of all rows in order.
+func rowsBelow(rows []subjectRow, from subjectRow, below uint64) (out []subjectRow) {
+	behind := map[string]bool{}
+	for _, r := range rows {
+		if r.Subject < from.Subject || r.Subject == from.Subject && r.Seq < from.Seq || behind[r.Subject] {
+			continue
+		}
+		out = append(out, r)
+		behind[r.Subject] = r.Seq >= below
+	}
+	return out
+}
+
+func subjectRows(tb testing.TB, s *Store, stream record.StreamID, from subjectRow, below uint64) (out []subjectRow) {
+	tb.Helper()
+	must(tb, s.SubjectRows(stream, from.Subject, from.Seq, below, func(subject string, seq uint64) bool {
+		out = append(out, subjectRow{subject, seq})
+		return true
+	}))
+	return out
 }
 
 // TestBatchModel: whatever order a batch writes its changes in, the state is the

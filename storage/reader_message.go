@@ -64,6 +64,42 @@ func (s *Store) scanSeqs(lower []byte, size int, f func(it *pebble.Iterator) boo
 	})
 }
 
+// SubjectRows calls f for the subject rows of a stream from one on, in the order of
+// subject and sequence, until it returns false: those of sequences below below, and
+// the first other one of each subject, behind which it goes on with the next subject.
+// So it finds what is dead whatever became of the subject, and a subject of many
+// messages costs a seek.
+func (s *Store) SubjectRows(
+	stream record.StreamID, subject string, from, below uint64, f func(subject string, seq uint64) bool,
+) error {
+	lower := subjectKey(nil, stream, subject, from)
+	upper := appendSuccessor(nil, appendStream(nil, prefixSubject, stream))
+	return s.view(func(h *handle) error {
+		it, err := h.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+		if err != nil {
+			return h.wrap(err)
+		}
+		var behind []byte
+		for ok := it.First(); ok; {
+			key := it.Key()
+			name, seq, err := parseSubjectKey(key)
+			if err != nil {
+				return errors.Join(h.badRow(key, err), it.Close())
+			}
+			if !f(string(name), seq) {
+				break
+			}
+			if seq < below {
+				ok = it.Next()
+				continue
+			}
+			behind = appendSuccessor(behind[:0], key[:len(key)-8])
+			ok = it.SeekGE(behind)
+		}
+		return h.wrap(errors.Join(it.Error(), it.Close()))
+	})
+}
+
 // NextBySubject returns the first sequence of a subject at or after from; ok says
 // that there is one. from is at least the first sequence of the stream.
 func (s *Store) NextBySubject(

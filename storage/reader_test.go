@@ -98,6 +98,24 @@ func TestReaders(t *testing.T) {
 			}
 		}
 	})
+	t.Run("subject rows", func(t *testing.T) {
+		for _, c := range []struct {
+			from  subjectRow
+			below uint64
+			want  string
+		}{
+			{subjectRow{}, 100, "[{a 1} {a 3} {a 7} {a\x00 5} {a.b 2}]"},
+			{subjectRow{}, 0, "[{a 1} {a\x00 5} {a.b 2}]"},
+			{subjectRow{}, 3, "[{a 1} {a 3} {a\x00 5} {a.b 2}]"},
+			{subjectRow{"a", 4}, 8, "[{a 7} {a\x00 5} {a.b 2}]"},
+			{subjectRow{"a", 8}, 8, "[{a\x00 5} {a.b 2}]"},
+			{subjectRow{"a.b", 3}, 8, "[]"},
+		} {
+			if got := fmt.Sprint(subjectRows(t, s, 1, c.from, c.below)); got != c.want {
+				t.Errorf("from %v below %d: %q, want %q", c.from, c.below, got, c.want)
+			}
+		}
+	})
 	t.Run("subjects", func(t *testing.T) {
 		for _, c := range []struct{ prefix, after, want string }{
 			{"", "", "[a a.b a.c a.c.d b]"},
@@ -188,6 +206,7 @@ func TestReaderStop(t *testing.T) {
 			b.PutConsumer(1, record.ConsumerID(id), nil)
 			b.PutDue(uint64(id), 1, 1, 1)
 			b.PutSweep(id, 1, nil)
+			must(t, b.PutMessage(1, uint64(id)+1, serialized("a", 3)))
 			b.PutMeta(record.MetaRow{Key: fmt.Sprint(id), Version: 1})
 		}
 	})
@@ -198,6 +217,7 @@ func TestReaderStop(t *testing.T) {
 		"consumers": func() error { return s.Consumers(1, func(ConsumerRow) bool { return stop() }) },
 		"due":       func() error { return s.Due(0, func(DueRow) bool { return stop() }) },
 		"sweeps":    func() error { return s.Sweeps(func(SweepRow) bool { return stop() }) },
+		"subjects":  func() error { return s.SubjectRows(1, "", 0, 9, func(string, uint64) bool { return stop() }) },
 		"rows":      func() error { return s.ScanMeta("", func(record.MetaRow) bool { return stop() }) },
 	} {
 		calls = 0
