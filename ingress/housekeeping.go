@@ -13,7 +13,10 @@ const (
 	// window meanwhile go together.
 	trimEvery = int64(time.Second)
 	trimStep  = 4096
+	// sweepStep bounds the dead rows that one step of a sweep removes, sweepLook the
+	// subjects that it looks at without removing anything of them.
 	sweepStep = 1024
+	sweepLook = 4096
 )
 
 // trimmer removes the message ids of a stream that are past its window. It has a
@@ -104,20 +107,20 @@ func (st *stream) sweep(at plan.SweepCursor) {
 func (o *sweepOp) Base() *plan.OpBase { return &o.OpBase }
 
 // Plan implements plan.Op.
-func (o *sweepOp) Plan(p *plan.Planner) uint64 {
+func (o *sweepOp) Plan(*plan.Planner) uint64 {
 	s := o.st.plan()
 	o.more = false
 	if s == nil || o.st.gone || o.run != o.st.sweeping {
 		return 0
 	}
-	o.next, o.more = s.Sweep(o.at, sweepStep)
-	return p.Tick()
+	o.next, o.more = s.Sweep(o.at, plan.SweepLimit{Rows: sweepStep, Subjects: sweepLook})
+	return s.Rests()
 }
 
 // Done implements plan.Op.
 func (o *sweepOp) Done(*plan.Planner) {
 	if o.more {
-		o.st.e.submit(&sweepOp{st: o.st, run: o.run, at: o.next})
+		o.st.e.yield(&sweepOp{st: o.st, run: o.run, at: o.next})
 	}
 }
 

@@ -73,6 +73,8 @@ func (s *Stream) rebuild(p *Planner) bool {
 		return false
 	}
 	s.applied, s.state, s.cutFrom = st, st, st.FirstSeq
+	// Of two purges the first may be applied, which waited for the other to be swept with.
+	s.dead, s.deadTick = s.dead || s.deadTick != 0, 0
 	s.subjects.Reset()
 	s.dedup.Reset()
 	s.deleted.Reset()
@@ -80,7 +82,7 @@ func (s *Stream) rebuild(p *Planner) bool {
 	s.tail.Cut(st.LastSeq)
 	s.changed, s.removed, s.puts, s.drops = nil, nil, nil, nil
 	s.touchedAt, s.trimmed, s.gone, s.ids, s.looked = 0, 0, false, true, idLookup{}
-	s.deadTick, s.counted, s.passed = 0, countMemo{}, gap{}
+	s.counted, s.passed = countMemo{}, gap{}
 	p.keepTail(s)
 	return true
 }

@@ -38,7 +38,8 @@
 // # Sweep rows
 //
 //	kind     work                       cursor: strings are uvarint length and bytes
-//	1        dead rows of a purge       after string, subject string, seq uvarint; empty = the begin
+//	1        dead rows of a purge       after string, subject string, seq uvarint; empty = the begin,
+//	                                    a seq without a subject = the index of subjects is done
 //	2        lowered limits             the same; seq 1 = the limits of subjects are applied
 //	64..191  purge of a part, one each  filter string, from, up to, purged uvarint, reply string, deadline uvarint
 package plan

@@ -23,6 +23,8 @@ type world struct {
 	msgs   map[record.StreamID]map[uint64][]byte
 	stats  map[record.StreamID]map[string]record.SubjectStat
 	ids2   map[record.StreamID]map[string]dedupEntry
+	index  map[record.StreamID]map[subjectRow]struct{}
+	sweeps map[uint8][]byte // cursors of long work
 	due    map[[3]uint64]uint8
 
 	p        *Planner
@@ -44,12 +46,18 @@ func newWorld(t *testing.T, cfg Config) *world {
 		states: map[record.StreamID]record.StreamState{}, msgs: map[record.StreamID]map[uint64][]byte{},
 		stats: map[record.StreamID]map[string]record.SubjectStat{},
 		ids2:  map[record.StreamID]map[string]dedupEntry{}, due: map[[3]uint64]uint8{},
+		index: map[record.StreamID]map[subjectRow]struct{}{}, sweeps: map[uint8][]byte{},
 	}
+	w.lead(cfg)
+	return w
+}
+
+// lead begins to plan in the term of w.
+func (w *world) lead(cfg Config) {
 	w.p = New(cfg, w, w, w, Notify{
 		Ended: func(r Result) { w.ended = append(w.ended, r) }, Durable: func(uint64) {},
 		Barrier: func() { w.barriers++ },
 	})
-	return w
 }
 
 func (w *world) Number() uint64     { return w.term }
@@ -134,21 +142,25 @@ func (w *world) apply(e *command.Envelope) {
 			id, _, err := command.ParseStream(body)
 			if w.msgs[id] == nil {
 				w.msgs[id], w.stats[id], w.ids2[id] = map[uint64][]byte{}, map[string]record.SubjectStat{}, map[string]dedupEntry{}
+				w.index[id] = map[subjectRow]struct{}{}
 			}
 			return err
 		case command.DeleteStream:
 			id, _, err := command.ParseStream(body)
 			delete(w.states, id)
 			delete(w.msgs, id)
+			delete(w.index, id)
 			return err
 		case command.StoreBatch:
 			return command.EachItem(body, func(id record.StreamID, it *command.Item) error {
 				w.msgs[id][it.Seq] = it.Body
+				subject, err := record.MessageSubject(it.Body)
+				w.index[id][subjectRow{string(subject), it.Seq}] = struct{}{}
 				if it.MsgID != "" {
 					at, _ := record.MessageTime(it.Body)
 					w.ids2[id][it.MsgID] = dedupEntry{it.Seq, at}
 				}
-				return nil
+				return err
 			})
 		case command.DeleteBatch:
 			d, err := command.ParseDeletes(body)
@@ -162,6 +174,7 @@ func (w *world) apply(e *command.Envelope) {
 					}
 				}
 			}
+			w.dropEntries(d.Index)
 			return err
 		case command.Counters:
 			var rows []command.SubjectRow
@@ -183,12 +196,12 @@ func (w *world) apply(e *command.Envelope) {
 			for _, p := range puts {
 				w.due[[3]uint64{p.Time, uint64(p.Stream), p.Seq}] = p.Value
 			}
-			for _, d := range dels {
-				if d.Kind == command.IndexDedup {
-					delete(w.ids2[d.Stream], d.Name)
-				} else {
-					delete(w.due, [3]uint64{d.Time, uint64(d.Stream), d.Seq})
-				}
+			w.dropEntries(dels)
+			return err
+		case command.Sweep:
+			step, err := command.ParseSweep(body)
+			if w.sweeps[step.Kind] = slices.Clone(step.Cursor); step.Done {
+				delete(w.sweeps, step.Kind)
 			}
 			return err
 		default:
@@ -197,6 +210,19 @@ func (w *world) apply(e *command.Envelope) {
 	})
 	if err != nil {
 		w.t.Fatal(err)
+	}
+}
+
+func (w *world) dropEntries(dels []command.IndexEntry) {
+	for _, d := range dels {
+		switch d.Kind {
+		case command.IndexDedup:
+			delete(w.ids2[d.Stream], d.Name)
+		case command.IndexSubject:
+			delete(w.index[d.Stream], subjectRow{d.Name, d.Seq})
+		default:
+			delete(w.due, [3]uint64{d.Time, uint64(d.Stream), d.Seq})
+		}
 	}
 }
 
@@ -238,36 +264,6 @@ func (w *world) Scan(id record.StreamID, from uint64, f func(uint64, []byte) boo
 
 func (w *world) ScanKeys(id record.StreamID, from uint64, f func(uint64) bool) error {
 	return w.Scan(id, from, func(seq uint64, _ []byte) bool { return f(seq) })
-}
-
-func (w *world) ScanSubject(id record.StreamID, subject string, from uint64, f func(uint64) bool) error {
-	for _, seq := range w.sorted(id, from) {
-		if s, _ := record.MessageSubject(w.msgs[id][seq]); string(s) == subject && !f(seq) {
-			break
-		}
-	}
-	return nil
-}
-
-func (w *world) NextBySubject(id record.StreamID, subject string, from uint64) (uint64, bool, error) {
-	for _, seq := range w.sorted(id, from) {
-		if s, _ := record.MessageSubject(w.msgs[id][seq]); string(s) == subject {
-			return seq, true, nil
-		}
-	}
-	return 0, false, nil
-}
-
-func (w *world) PrevBySubject(id record.StreamID, subject string, floor, upTo uint64) (uint64, bool, error) {
-	all := w.sorted(id, floor)
-	for _, seq := range slices.Backward(all) {
-		if s, _ := record.MessageSubject(w.msgs[id][seq]); seq <= upTo && string(s) == subject {
-			w.passed += upTo - seq
-			return seq, true, nil
-		}
-	}
-	w.passed += upTo - floor
-	return 0, false, nil
 }
 
 func (w *world) SubjectStat(id record.StreamID, subject string) (record.SubjectStat, bool, error) {

@@ -44,6 +44,10 @@ type Index interface {
 	// Subjects calls f for the subject rows whose subject starts with prefix and
 	// is greater than after, in order, until f returns false.
 	Subjects(stream record.StreamID, prefix, after string, f func(string, record.SubjectStat) bool) error
+	// SubjectRows calls f for the rows of messages in the index of subjects, also dead ones, from one on, in
+	// the order of subject and sequence, until f returns false: those of sequences below below, and the first
+	// other one of each subject.
+	SubjectRows(stream record.StreamID, subject string, from, below uint64, f func(subject string, seq uint64) bool) error
 	// Dedup returns sequence and time of a message id; ok is false if it has none.
 	Dedup(stream record.StreamID, id string) (seq uint64, at int64, ok bool, err error)
 	// DedupUntil calls f for the ids used from one time to another, oldest first, until f returns

@@ -40,12 +40,15 @@ func (s *Stream) EndSweep(kind uint8) {
 	s.p.b.Sweep(&command.SweepStep{Stream: s.ID, Kind: kind, Done: true})
 }
 
-// SweepCursor is how far a sweep has come: subjects up to After are done, and the
-// rows of Subject below Seq.
+// SweepCursor is how far a sweep has come. First go the rows of messages in the index of
+// subjects: those before Seq of Subject are done, and with a Seq and no Subject all of
+// them. Then go the counters of subjects: those up to After are done.
 type SweepCursor struct {
 	After, Subject string
 	Seq            uint64
 }
+
+func (c SweepCursor) rowsDone() bool { return c.Subject == "" && c.Seq > 0 }
 
 // Encode returns the cursor as its row holds it.
 func (c SweepCursor) Encode() []byte {
@@ -144,55 +147,81 @@ func (s *Stream) TakeDead() bool {
 	return dead
 }
 
+// SweepLimit bounds one step of a sweep: the rows that it removes, and the subjects
+// that it looks at and leaves.
+type SweepLimit struct{ Rows, Subjects int }
+
+func (l SweepLimit) spent() bool { return l.Rows <= 0 || l.Subjects <= 0 }
+
 // Sweep plans the removal of rows of messages below the first sequence, which a
-// purge of everything left behind: subject rows, and the rows of subjects that
-// have no message any more. It removes at most limit rows from a cursor on and
-// returns the next cursor, and whether there is more to do. The sweep's own row is
-// planned with it, so that another leader can go on.
-func (s *Stream) Sweep(at SweepCursor, limit int) (next SweepCursor, more bool) {
-	s.p.touch(s)
-	first, n := s.state.FirstSeq, 0
-	next = SweepCursor{After: at.After}
-	err := s.p.store.Subjects(s.ID, "", at.After, func(subject string, st record.SubjectStat) bool {
-		from := uint64(0)
-		if subject == at.Subject {
-			from = at.Seq
-		}
-		for ; n < limit; n++ {
-			seq, ok, err := s.p.store.NextBySubject(s.ID, subject, from)
-			if err != nil {
-				s.p.Fatal(err)
-				return false
-			}
-			if !ok || seq >= first {
-				break
-			}
-			s.drops = append(s.drops, command.IndexEntry{
-				Kind: command.IndexSubject, Stream: s.ID, Name: subject, Seq: seq,
-			})
-			from = seq + 1
-		}
-		if n >= limit {
-			more, next.Subject, next.Seq = true, subject, from
-			return false
-		}
-		if _, planned := s.subjects.Get(subject); !planned && st.Last < first {
-			s.putStat(subject, record.SubjectStat{})
-			n++
-		}
-		next.After = subject
-		return true
-	})
-	if err != nil {
-		s.p.Fatal(err)
+// purge of everything left behind: those in the index of subjects, and the counters
+// of subjects that have no message any more. The index is read by itself: the
+// counters of a subject go with its last message, its dead rows do not. A step goes
+// on from a cursor, and returns the next one and whether there is more to do. The
+// sweep's own row is planned with it, so that another leader can go on; a step that
+// only looked writes none.
+func (s *Stream) Sweep(at SweepCursor, limit SweepLimit) (next SweepCursor, more bool) {
+	left := limit
+	if next = at; !at.rowsDone() {
+		next, more = s.sweepRows(at, &left)
+	}
+	if !more {
+		next.After, more = s.sweepCounters(next.After, &left)
 	}
 	switch {
+	case more && left.Rows == limit.Rows:
+		return next, true
 	case s.dead || s.deadTick != 0: // another purge waits to be swept, from the begin
 		s.PutSweep(SweepDead, nil)
 	case more:
 		s.PutSweep(SweepDead, next.Encode())
 	default:
 		s.EndSweep(SweepDead)
+	}
+	return next, more
+}
+
+func (s *Stream) sweepRows(at SweepCursor, left *SweepLimit) (next SweepCursor, more bool) {
+	first := s.state.FirstSeq
+	next = SweepCursor{After: at.After, Seq: 1}
+	err := s.p.store.SubjectRows(s.ID, at.Subject, at.Seq, first, func(subject string, seq uint64) bool {
+		switch {
+		case left.spent():
+			next.Subject, next.Seq, more = subject, seq, true
+			return false
+		case seq >= first:
+			left.Subjects--
+		default:
+			left.Rows--
+			s.drops = append(s.drops, command.IndexEntry{
+				Kind: command.IndexSubject, Stream: s.ID, Name: subject, Seq: seq,
+			})
+		}
+		return true
+	})
+	if err != nil {
+		s.p.Fatal(err)
+	}
+	return next, more
+}
+
+func (s *Stream) sweepCounters(after string, left *SweepLimit) (next string, more bool) {
+	next = after
+	err := s.p.store.Subjects(s.ID, "", after, func(subject string, st record.SubjectStat) bool {
+		if more = left.spent(); more {
+			return false
+		}
+		if _, planned := s.subjects.Get(subject); planned || st.Last >= s.state.FirstSeq {
+			left.Subjects--
+		} else {
+			left.Rows--
+			s.putStat(subject, record.SubjectStat{})
+		}
+		next = subject
+		return true
+	})
+	if err != nil {
+		s.p.Fatal(err)
 	}
 	return next, more
 }

@@ -69,6 +69,10 @@ func (g *stage) Message(record.StreamID, uint64) (record.Message, error) {
 func (g *stage) Scan(record.StreamID, uint64, func(uint64, []byte) bool) error        { return nil }
 func (g *stage) ScanKeys(record.StreamID, uint64, func(uint64) bool) error            { return nil }
 func (g *stage) ScanSubject(record.StreamID, string, uint64, func(uint64) bool) error { return nil }
+func (g *stage) SubjectRows(record.StreamID, string, uint64, uint64, func(string, uint64) bool) error {
+	return nil
+}
+
 func (g *stage) NextBySubject(record.StreamID, string, uint64) (uint64, bool, error) {
 	return 0, false, nil
 }
