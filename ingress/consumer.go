@@ -253,9 +253,10 @@ func (c *consumer) take(e *engine, tick uint64) {
 	}
 }
 
-// gather writes what changed into the envelope of tick; false if nothing did.
+// gather writes what changed into the envelope of tick; false if nothing did. Nothing is
+// written behind the removal of the consumer or of its stream: nobody would remove it.
 func (c *consumer) gather(e *engine, tick uint64) bool {
-	if c.gone {
+	if c.gone || c.st.gone {
 		return false
 	}
 	settled := len(c.settling) > 0
