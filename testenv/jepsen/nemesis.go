@@ -172,11 +172,11 @@ func partKill(ctx context.Context, w *world, s Step) error {
 	a, b, c := w.node(s, 0), w.node(s, 1), w.node(s, 2)
 	return w.during(s.Name, func() error {
 		w.say("%s cut off, %s loses power, then %s is cut off", a.ID, c.ID, b.ID)
-		if err := errors.Join(w.c.Isolate(a), w.leftAlone(ctx), w.c.CutPower(ctx, c)); err != nil {
+		if err := errors.Join(w.c.Isolate(a), w.leftAlone(ctx, servesWithin), w.c.CutPower(ctx, c)); err != nil {
 			return err
 		}
 		w.c.Net.Heal()
-		if err := errors.Join(w.c.Isolate(b), w.c.Start(c), w.leftAlone(ctx)); err != nil {
+		if err := errors.Join(w.c.Isolate(b), w.c.Start(c), w.leftAlone(ctx, catchUpWithin)); err != nil {
 			return err
 		}
 		w.c.Net.Heal()
@@ -190,17 +190,18 @@ func pauseKill(ctx context.Context, w *world, s Step) error {
 	return w.during(s.Name, func() error {
 		w.say("%s paused, %s loses power, then %s is paused", a.ID, c.ID, b.ID)
 		return errors.Join(
-			w.c.Pause(a), w.leftAlone(ctx), w.c.CutPower(ctx, c),
-			w.c.Pause(b), w.c.Resume(a), w.c.Start(c), w.leftAlone(ctx), w.c.Resume(b), w.ready(ctx),
+			w.c.Pause(a), w.leftAlone(ctx, servesWithin), w.c.CutPower(ctx, c),
+			w.c.Pause(b), w.c.Resume(a), w.c.Start(c), w.leftAlone(ctx, catchUpWithin), w.c.Resume(b), w.ready(ctx),
 		)
 	})
 }
 
-// leftAlone leaves two nodes to themselves for a while, in which they must ack what is published.
-func (w *world) leftAlone(ctx context.Context) error {
+// leftAlone leaves two nodes to themselves for a while, in which they must ack what is published; if one of them was
+// just started, that has to read its files first, and to apply what it had not flushed.
+func (w *world) leftAlone(ctx context.Context, within time.Duration) error {
 	begin := time.Now()
-	err := w.serve(ctx)
-	if took := time.Since(begin); err == nil && took < servesWithin {
+	err := w.serveWithin(ctx, within)
+	if took := time.Since(begin); err == nil && took < within {
 		w.say("two nodes ack alone after %v", took.Round(time.Millisecond))
 	}
 	return errors.Join(err, hold(ctx, aloneTime-time.Since(begin)))

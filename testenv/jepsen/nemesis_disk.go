@@ -90,11 +90,13 @@ func (w *world) ends(ctx context.Context, n *Node, within time.Duration) error {
 }
 
 // serve waits until publishes are acked, which a majority must see to.
-func (w *world) serve(ctx context.Context) error {
+func (w *world) serve(ctx context.Context) error { return w.serveWithin(ctx, servesWithin) }
+
+func (w *world) serveWithin(ctx context.Context, within time.Duration) error {
 	_, before := w.h.counts()
-	if !await(ctx, servesWithin, func() bool { _, now := w.h.counts(); return now >= before+servedAcks }) &&
+	if !await(ctx, within, func() bool { _, now := w.h.counts(); return now >= before+servedAcks }) &&
 		ctx.Err() == nil {
-		w.broken("not %d publishes were acked in %v by a majority", servedAcks, servesWithin)
+		w.broken("not %d publishes were acked in %v by a majority", servedAcks, within)
 	}
 	return ctx.Err()
 }
