@@ -162,8 +162,9 @@
 // # Directory
 //
 //	NODE                        version 1, node, cluster, incarnation; new: not every group has
-//	                            its first replica yet; lost: the file before was damaged, and
-//	                            not every group was replaced yet; checksum, the last field:
+//	                            its first replica yet; groups: how many event groups have had
+//	                            one; lost: the file before was damaged, and not every group
+//	                            was replaced yet; checksum, the last field:
 //	                            CRC-32C of the bytes before it, 8 hexadecimal digits (JSON)
 //	damaged-<time>/NODE         one that was damaged
 //	groups/<n>/INCARNATION      CRC-32C of the id, 8 hexadecimal digits, a space, id of the

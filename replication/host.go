@@ -184,7 +184,7 @@ func Open(ctx context.Context, cfg Config) (*Host, error) {
 		}
 	}
 	h.opened.Store(&h.groups)
-	if err := h.identity.settle(); err != nil {
+	if err := h.identity.settle(cfg.Groups); err != nil {
 		return nil, errors.Join(err, h.Shutdown())
 	}
 	h.meta.serve()
@@ -229,7 +229,7 @@ func (h *Host) groupConfig(id uint32) groupConfig {
 	c := groupConfig{
 		Timeouts: h.cfg.Timeouts, Retention: h.cfg.Retention, FS: h.cfg.FS,
 		Dir: h.cfg.FS.PathJoin(h.cfg.Dir, groupsDir, strconv.FormatUint(uint64(id), 10)),
-		Log: h.cfg.Log, Store: h.cfg.Store, Incarnation: h.identity.first(),
+		Log: h.cfg.Log, Store: h.cfg.Store, Incarnation: h.identity.first(id),
 	}
 	if id == Metadata {
 		c.Retention, c.Log.SegmentSize = h.cfg.MetaRetention, h.cfg.MetaSegmentSize
@@ -238,8 +238,11 @@ func (h *Host) groupConfig(id uint32) groupConfig {
 }
 
 // has says whether this node must have a replica of a group: it belongs to a cluster
-// that has the group, as far as is known.
+// that has the group, as far as is known, and made one before.
 func (h *Host) has(group uint32) bool {
+	if h.identity.without(group) {
+		return false
+	}
 	if h.identity.Cluster == "" || group == Metadata {
 		return h.identity.Cluster != ""
 	}

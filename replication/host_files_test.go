@@ -149,22 +149,25 @@ func TestIdentity(t *testing.T) {
 		return openIdentity(&Config{FS: fs, Dir: "data", NodeID: node, Logger: zap.NewNop()})
 	}
 	id, err := open(fs, "a")
-	if err != nil || id.first() == "" {
+	if err != nil || id.first(1) == "" {
 		t.Fatal(id, err)
 	}
 	// A crash between the first replica and the last: the same incarnation goes on.
-	if _, err := incarnation(fs, "data/groups/0", id.first()); err != nil {
+	if _, err := incarnation(fs, "data/groups/0", id.first(1)); err != nil {
 		t.Fatal(err)
 	}
 	again, err := open(fs.CrashClone(vfs.CrashCloneCfg{}), "a")
-	if err != nil || again.first() != id.Incarnation {
-		t.Errorf("incarnation %q after a crash, want %q (%v)", again.first(), id.Incarnation, err)
+	if err != nil || again.first(1) != id.Incarnation {
+		t.Errorf("incarnation %q after a crash, want %q (%v)", again.first(1), id.Incarnation, err)
 	}
-	if err := id.settle(); err != nil {
+	if err := id.settle(1); err != nil {
 		t.Fatal(err)
 	}
-	if id.first() != "" {
+	if id.first(1) != "" {
 		t.Error("a settled directory gives its incarnation to a new replica")
+	}
+	if id.first(2) != id.Incarnation {
+		t.Error("the first replica of a group that was never here has another incarnation")
 	}
 	if err := id.join("c1"); err != nil {
 		t.Fatal(err)
@@ -174,7 +177,7 @@ func TestIdentity(t *testing.T) {
 	}
 	fs = fs.CrashClone(vfs.CrashCloneCfg{})
 	again, err = open(fs, "a")
-	if err != nil || again.Cluster != "c1" || again.Incarnation != id.Incarnation || again.first() != "" {
+	if err != nil || again.Cluster != "c1" || again.Incarnation != id.Incarnation || again.first(1) != "" {
 		t.Errorf("after a power cut: %+v, %v", again, err)
 	}
 	if _, err := open(fs, "b"); !errors.Is(err, errConfig) || !strings.Contains(err.Error(), `"a"`) {

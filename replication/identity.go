@@ -31,6 +31,8 @@ type identity struct {
 	Incarnation string `json:"incarnation"`
 	// New says that not every group has its first replica yet.
 	New bool `json:"new,omitempty"`
+	// Groups is how many event groups have had a replica here; 0 where nobody knows.
+	Groups int `json:"groups,omitempty"`
 	// Lost says that the file before this one was damaged, and that not every group has
 	// a replica that came after it yet. No replica has Incarnation then.
 	Lost bool `json:"lost,omitempty"`
@@ -138,26 +140,32 @@ func otherNode(dir, owner, node string) error {
 	return fmt.Errorf("%w: %s belongs to node %q, this one is %q", errConfig, dir, owner, node)
 }
 
-// first is the incarnation for a replica that is made now: that of the directory
-// while it is new, later (a replica was set aside, a group added) a random one.
-func (id *identity) first() string {
-	if id.New {
+// without says that a group never had a replica in the directory, as where the node was first given a smaller
+// number of groups than its cluster has.
+func (id *identity) without(group uint32) bool {
+	return id.New || !id.Lost && id.Groups != 0 && int(group) > id.Groups
+}
+
+// first is the incarnation for a replica that is made now: that of the directory for the first one of a group, as
+// the others expect it, later (a replica was set aside) a random one.
+func (id *identity) first(group uint32) string {
+	if id.without(group) {
 		return id.Incarnation
 	}
 	return ""
 }
 
 // settle notes that every group has its first replica.
-func (id *identity) settle() error {
-	if !id.New {
+func (id *identity) settle(groups int) error {
+	if !id.New && id.Groups >= groups {
 		return nil
 	}
 	settled := *id
-	settled.New = false
+	settled.New, settled.Groups = false, max(id.Groups, groups)
 	if err := settled.write(); err != nil {
 		return err
 	}
-	id.New = false
+	id.New, id.Groups = settled.New, settled.Groups
 	return nil
 }
 

@@ -25,7 +25,7 @@ func TestEveryBitOfAnIdentity(t *testing.T) {
 	fs := vfs.NewMem()
 	id, err := openIdentity(&Config{FS: fs, Dir: "data", NodeID: "n1", Logger: zap.NewNop()})
 	if err == nil {
-		err = errors.Join(id.join("0123456789abcdef0123456789abcdef"), id.settle())
+		err = errors.Join(id.join("0123456789abcdef0123456789abcdef"), id.settle(1))
 	}
 	if err != nil {
 		t.Fatal(err)

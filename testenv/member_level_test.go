@@ -105,20 +105,28 @@ func TestRollingUpgrade(t *testing.T) {
 }
 
 // A node that is given another number of groups than its cluster has is refused, one that wants to join as well as
-// a member. With the right one a member goes on, and one that was to join is a new member.
+// a member. With the right one it goes on with the files that it has.
 func TestAnotherNumberOfGroups(t *testing.T) {
 	t.Parallel()
 	g := newGang(t, func(cfg *node.Config) { cfg.Groups = 2 })
 	g.found("n1", "n2", "n3")
-	wrong := g.config("n4", 0)
-	right := wrong
-	wrong.Groups = 1
-	g.must(g.add(&wrong).Start(bounded(t)))
-	g.refused(g.nodes["n4"], "--groups", "is 1, and the cluster of "+wrong.DataDir+" has 2")
-	g.wipe("n4")
-	g.must(g.add(&right).Start(bounded(t)))
-	g.members("n1 n2 n3 n4-", "n1", "n4")
-	g.ready("n4")
+	for _, c := range []struct {
+		id    string
+		wrong int
+		want  string
+	}{
+		{"n4", 1, "n1 n2 n3 n4-"},
+		{"n5", 3, "n1 n2 n3 n4 n5"},
+	} {
+		cfg := g.config(c.id, 0)
+		cfg.Groups = c.wrong
+		g.must(g.add(&cfg).Start(bounded(t)))
+		g.refused(g.nodes[c.id], "--groups", fmt.Sprintf("is %d, and the cluster of %s has 2", c.wrong, cfg.DataDir))
+		cfg.Groups = 2
+		g.must(g.add(&cfg).Start(bounded(t)))
+		g.members(c.want, "n1", c.id)
+		g.ready(c.id)
+	}
 
 	stop(t, g.nodes["n3"].Stop)
 	cfg := g.nodes["n3"].cfg

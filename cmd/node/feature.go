@@ -47,8 +47,7 @@ func (n *Node) checkGroups() error {
 	}
 	return &ConfigError{
 		"--groups", fmt.Sprintf("is %d, and the cluster of %s has %d", n.cfg.Groups, n.cfg.DataDir, groups),
-		fmt.Sprintf("give %d: it is the same on all nodes, and never changes; a node that has just joined with "+
-			"another number starts again from an empty directory", groups),
+		fmt.Sprintf("give %d: it is the same on all nodes, and never changes", groups),
 	}
 }
 
