@@ -51,6 +51,7 @@ func Recover(cfg Config) ([]Recovered, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s holds no groups: %w", errConfig, cfg.Dir, err)
 	}
+	slices.Sort(names) // the metadata group first: it says how many there are
 	cfg.Groups = max(len(names)-1, 1)
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -60,10 +61,11 @@ func Recover(cfg Config) ([]Recovered, error) {
 		return nil, err
 	}
 	var all []*recovery
+	last := uint64(MaxGroups) // of the cluster's groups
 	for _, name := range names {
 		id, numErr := strconv.ParseUint(name, 10, 32)
-		if numErr != nil {
-			continue
+		if numErr != nil || id > last {
+			continue // left from a start with more groups than the cluster has
 		}
 		r, openErr := h.openRecovery(uint32(id))
 		if err = openErr; err != nil {
@@ -71,6 +73,11 @@ func Recover(cfg Config) ([]Recovered, error) {
 			break
 		}
 		all = append(all, r)
+		if row, err := r.rep.store.Meta(ClusterKey); id == Metadata && err == nil && row.Version != 0 {
+			if cluster, err := decodeRow[ClusterRow](row); err == nil {
+				last = uint64(cluster.Groups)
+			}
+		}
 	}
 	slices.SortFunc(all, func(a, b *recovery) int { return int(a.Group) - int(b.Group) })
 	if err == nil {

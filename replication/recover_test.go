@@ -25,8 +25,13 @@ func TestRecover(t *testing.T) {
 				lost = append(lost, o)
 			}
 		}
+		w.pause(2 * testRetention().SnapshotAge) // the state says how many groups there are
 		w.powerCut(nil, 0, lost...)
 		survivor.down()
+		// What a start with more groups than the cluster has leaves behind is no group to recover.
+		if _, err := incarnation(survivor.mu.fs, "data/groups/2", testIncarnation); err != nil {
+			t.Fatal(err)
+		}
 
 		for round, changed := range []bool{true, false} {
 			got, err := Recover(survivor.config())
