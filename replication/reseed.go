@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -110,19 +111,31 @@ func (g *Group) healed(d *Damage) {
 }
 
 // ask puts a question about a group to one node after the other, this one last, until
-// one answers it.
+// one answers it. If none does, the error is why the leader refuses, or else what all of them said.
 func (h *Host) ask(ctx context.Context, group uint32, kind uint8, payload []byte) (answer []byte, err error) {
-	err = fmt.Errorf("%w: no other node is known", record.ErrNotLeader)
+	var failed []error
 	for _, node := range append(h.nodes(), h.cfg.NodeID) {
 		call, cancel := context.WithTimeout(ctx, 2*h.cfg.Timeouts.Heartbeat)
-		answer, failed := h.trans.Call(call, node, group, kind, payload)
+		answer, err := h.trans.Call(call, node, group, kind, payload)
 		cancel()
-		if failed == nil {
+		if err == nil {
 			return answer, nil
 		}
-		err = fmt.Errorf("%s: %w", node, failed)
+		failed = append(failed, fmt.Errorf("%s: %w", node, err))
 	}
-	return nil, err
+	return nil, telling(failed)
+}
+
+// telling is the error that says most of those that nodes were asked for: that of the leader, the only one that
+// refuses for another reason than that it is none; all of them if there is none of a leader.
+func telling(failed []error) error {
+	for _, err := range failed {
+		remote, answered := errors.AsType[*transport.RemoteError](err)
+		if answered && !strings.Contains(remote.Text, record.ErrNotLeader.Error()) {
+			return err
+		}
+	}
+	return errors.Join(failed...)
 }
 
 // nodes are the ids of the other nodes, from all who know any.
