@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/holdfast-mq/holdfast/replication"
 	"github.com/holdfast-mq/holdfast/storage/record"
 )
@@ -120,39 +118,4 @@ func (n *Node) removed(ctx context.Context, server string) bool {
 		}
 	}
 	return false
-}
-
-// tellGivenUp tells the nodes without which this one was recovered, when they come back with their old data: with one
-// another they would go on as the cluster that they were, beside this one.
-func (n *Node) tellGivenUp(ctx context.Context) {
-	if len(n.host.GivenUp()) == 0 {
-		return
-	}
-	n.every(ctx, removedTick, func() bool {
-		for _, server := range n.host.GivenUp() {
-			id, _, _ := strings.Cut(server, "/")
-			call, cancel := context.WithTimeout(ctx, foreignCall)
-			_, err := n.host.Transport().Call(call, id, replication.Metadata, callGivenUp, []byte(server))
-			cancel()
-			if err != nil { // it stays away
-				n.log.Debug("node that was given up", zap.String("replica", server), zap.Error(err))
-			}
-		}
-		return true
-	})
-}
-
-// onGivenUp ends this node if it is one of those, and not one that begins anew under the same id.
-func (n *Node) onGivenUp(_ context.Context, by string, _ uint32, payload []byte) ([]byte, error) {
-	for _, g := range n.host.Groups() {
-		if g.Server() == string(payload) {
-			n.onFatal(&ConfigError{
-				"--data-dir",
-				fmt.Sprintf("%s is of node %s, which was given up when its cluster was recovered by %s",
-					n.cfg.DataDir, n.cfg.NodeID, by),
-				"give an empty directory, and the node joins anew; the old one is not touched",
-			})
-		}
-	}
-	return nil, nil
 }
