@@ -210,6 +210,9 @@ func (n *Node) Health() Health {
 			degraded(fmt.Sprintf("group %d is stopped", st.Group))
 		}
 	}
+	if text := n.discordant(); text != "" {
+		h.Notes = append(h.Notes, text)
+	}
 	if err := n.host.Failed(); err != nil {
 		h.Status, h.Reasons = "failed", append(h.Reasons, err.Error())
 	}

@@ -41,6 +41,8 @@ const (
 	callAcceptClock
 	// callGivenUp tells a node that its replica was given up by the caller; see onGivenUp.
 	callGivenUp
+	// callGroups answers with the number of groups that the node was given; see agree.
+	callGroups
 )
 
 // membershipTick is how often decisions are taken and steps are made.

@@ -21,7 +21,8 @@
 //
 //	GET  /healthz                 200 if nothing here is broken, else 503 and the reasons; status says
 //	                              whether the node goes on ("degraded": a group is damaged here) or not;
-//	                              notes say what breaks nothing (clocks that are off or not believed yet)
+//	                              notes say what breaks nothing (clocks that are off or not believed yet,
+//	                              founders with different numbers of groups)
 //	GET  /readyz                  200 if this node serves, else 503 and the reasons
 //	GET  /raft                    replication.Status of every group, the metadata group first
 //	GET  /members                 the nodes that registry, gossip and groups know: MemberStatus

@@ -62,16 +62,29 @@ func TestDamagedIdentityIsReplaced(t *testing.T) {
 
 // trio is three nodes of one cluster.
 type trio struct {
-	dir   string
-	nodes []*testenv.Node
+	dir     string
+	ports   testenv.Ports
+	configs []node.Config
+	nodes   []*testenv.Node
 }
 
 // identityCluster founds a cluster of three whose members find each other by gossip or are fixed.
-func identityCluster(t *testing.T, membership string) trio {
+func identityCluster(t *testing.T, membership string) *trio {
 	t.Helper()
-	c := trio{dir: t.TempDir()}
-	var ports testenv.Ports
+	c := newTrio(t, membership)
+	for i := range c.configs {
+		c.add(t, i)
+	}
+	c.start(t)
+	c.ready(t)
+	return c
+}
+
+// newTrio configures three founders.
+func newTrio(t *testing.T, membership string) *trio {
+	t.Helper()
 	configs := make([]node.Config, 3)
+	c := &trio{dir: t.TempDir(), configs: configs, nodes: make([]*testenv.Node, len(configs))}
 	var peers, join []string
 	for i := range configs {
 		id := fmt.Sprint("n", i+1)
@@ -84,7 +97,7 @@ func identityCluster(t *testing.T, membership string) trio {
 		}
 		for _, p := range addresses {
 			var err error
-			if *p, err = ports.Address(); err != nil {
+			if *p, err = c.ports.Address(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -97,20 +110,28 @@ func identityCluster(t *testing.T, membership string) trio {
 		} else {
 			cfg.Peers = peers
 		}
-		n, err := testenv.NewNode(*cfg, &ports)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.nodes = append(c.nodes, n)
-		t.Cleanup(func() { _ = n.Kill(context.Background()) })
 	}
-	c.start(t)
+	return c
+}
+
+// add makes a node of its configuration as it is now.
+func (c *trio) add(t *testing.T, i int) {
+	t.Helper()
+	n, err := testenv.NewNode(c.configs[i], &c.ports)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.nodes[i] = n
+	t.Cleanup(func() { _ = n.Kill(context.Background()) })
+}
+
+func (c *trio) ready(t *testing.T) {
+	t.Helper()
 	for _, n := range c.nodes {
 		if err := n.WaitReady(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return c
 }
 
 func (c *trio) start(t *testing.T) {
@@ -215,7 +236,7 @@ func TestDamagedIdentityOfASingleNode(t *testing.T) {
 	}
 }
 
-func damagedIdentity(t *testing.T, c trio, damage func(*testing.T, string), files []string) {
+func damagedIdentity(t *testing.T, c *trio, damage func(*testing.T, string), files []string) {
 	t.Helper()
 	nodes, dir := c.nodes, c.dir
 	js := stream(t, nodes[0].URL())

@@ -26,6 +26,7 @@ func (n *Node) join(ctx context.Context) error {
 	n.host.Transport().Handle(callMember, n.isMember)
 	n.host.Transport().Handle(callGivenUp, n.onGivenUp)
 	n.host.Transport().Handle(callBegun, n.onBegun)
+	n.host.Transport().Handle(callGroups, n.onGroups)
 	n.host.Transport().Handle(callMoved, n.onMoved)
 	n.host.Transport().Handle(callAcceptClock, n.onAcceptClock)
 	n.host.Transport().Handle(callCluster, func(context.Context, string, uint32, []byte) ([]byte, error) {
@@ -153,7 +154,10 @@ func (n *Node) found(ctx context.Context, founders func(context.Context) []repli
 			return true
 		}
 		begun := list != nil
-		if !begun {
+		if agreed := n.agree(n.founderGroups(ctx)); !begun {
+			if !agreed {
+				return true
+			}
 			list = founders(ctx)
 		}
 		mine := len(list) > 0 && list[0].Node == n.cfg.NodeID

@@ -53,9 +53,10 @@ type Node struct {
 	reasons      map[uint32]string
 	balance      *balance
 
-	told    sync.Map    // node id to the Raft address that it told, for members without a leader
-	heard   sync.Map    // node id to the Raft address that gossip heard last
-	parting atomic.Bool // the node is leaving its cluster by itself
+	told    sync.Map               // node id to the Raft address that it told, for members without a leader
+	heard   sync.Map               // node id to the Raft address that gossip heard last
+	parting atomic.Bool            // the node is leaving its cluster by itself
+	discord atomic.Pointer[string] // how the founders differ, empty if they do not; see agree
 }
 
 // Start builds and starts a node. ctx bounds the start only. What was started is

@@ -135,6 +135,9 @@ func (n *Node) readiness() []string {
 	if n.host.ClusterID() == "" {
 		why = append(why, "not a member of a cluster yet")
 	}
+	if text := n.discordant(); text != "" {
+		why = append(why, text)
+	}
 	for _, g := range n.host.Groups() {
 		st := g.Status()
 		if st.Damage != nil {

@@ -1,0 +1,67 @@
+package node_test
+
+import (
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-mq/holdfast/replication"
+	"github.com/holdfast-mq/holdfast/storage"
+)
+
+// TestFoundersWithDifferentGroups: founders that were given different numbers of groups found nothing, and each says
+// who has which; with one number they found the cluster, on the files that they have.
+func TestFoundersWithDifferentGroups(t *testing.T) {
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	for _, membership := range []string{"gossip", "fixed"} {
+		t.Run(membership, func(t *testing.T) {
+			c := newTrio(t, membership)
+			for i, groups := range []int{2, 1, 3} {
+				c.configs[i].Groups = groups
+				c.add(t, i)
+			}
+			c.start(t)
+			for _, n := range c.nodes {
+				r, err := n.Running()
+				if err != nil {
+					t.Fatal(err)
+				}
+				within(t, "the reason", time.Minute, func() bool { return says(r.Health().Notes) && says(r.Readiness()) })
+			}
+			for i, n := range c.nodes {
+				who, _, err := replication.ReadIdentity(storage.DefaultFS(), filepath.Join(c.dir, n.ID()))
+				if err != nil || who.Cluster != "" {
+					t.Errorf("%s: %+v, %v; want no cluster", n.ID(), who, err)
+				}
+				if err := n.Stop(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				c.configs[i].Groups = 2
+				c.add(t, i)
+			}
+			c.start(t)
+			c.ready(t)
+			for _, n := range c.nodes {
+				r, err := n.Running()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if h := r.Health(); !h.OK || len(h.Notes) != 0 {
+					t.Errorf("%s: %+v", n.ID(), h)
+				}
+				if got := statusOf(t, r); len(got) != 3 || slices.ContainsFunc(got, notThree) {
+					t.Errorf("%s: %+v, want three groups of three", n.ID(), got)
+				}
+			}
+		})
+	}
+}
+
+func says(texts []string) bool {
+	return strings.Contains(strings.Join(texts, "\n"), "n1 has 2, n2 has 1, n3 has 3; start all of them with the same --groups")
+}
+
+func notThree(st replication.Status) bool { return len(st.Members) != 3 }
