@@ -223,6 +223,12 @@ func (n *Node) gather() []membership.Node {
 	for id := range n.fixed {
 		note(id, true, n.started)
 	}
+	desired, _ := n.desired()
+	for _, id := range desired.Voters { // of a founder that never registered nothing else may tell
+		if !seen[id] {
+			note(id, id == n.cfg.NodeID, now)
+		}
+	}
 	n.meta.Scan(replication.NodePrefix, func(r record.MetaRow) bool {
 		if id := strings.TrimPrefix(r.Key, replication.NodePrefix); !seen[id] {
 			note(id, id == n.cfg.NodeID, now) // known, and not heard of since this node began to look
@@ -246,7 +252,11 @@ func (n *Node) gather() []membership.Node {
 // leaving says whether the present incarnation of a node is to leave.
 func (n *Node) leaving(id string) bool {
 	row, ok := n.meta.Get(leavePrefix + id)
-	return ok && (len(row.Value) == 0 || string(row.Value) == n.replica(id, replication.Metadata))
+	if !ok || len(row.Value) == 0 {
+		return ok
+	}
+	present := n.replica(id, replication.Metadata)
+	return present == "" || present == string(row.Value) // nobody knows of another one
 }
 
 // replica returns the replica that a node has now in a group, "" if nobody knows, or if that
@@ -261,7 +271,8 @@ func (n *Node) replica(id string, group uint32) string {
 
 // newestReplica is the replica that was heard of last, "" if nobody knows. The registry knows those that replaced
 // damaged ones; gossip knows of a data directory that is a new one as a whole, of a node that is alive: what it
-// remembers of another one may be older than the registry.
+// remembers of another one may be older than the registry. A founder that died before it registered may be known
+// from the first configuration alone.
 func (n *Node) newestReplica(id string, group uint32) string {
 	if id == n.cfg.NodeID {
 		return n.host.Group(group).Server()
@@ -275,6 +286,11 @@ func (n *Node) newestReplica(id string, group uint32) string {
 		if m.NodeID == id && m.Tags.Incarnations != "" &&
 			(registered == "" || m.Status == discovery.Alive && m.Tags.Incarnations != row.Incarnation) {
 			return id + "/" + m.Tags.Incarnations
+		}
+	}
+	for _, m := range n.host.Group(group).Status().Members {
+		if registered == "" && m.Node == id {
+			return m.Server
 		}
 	}
 	return registered

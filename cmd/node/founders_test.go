@@ -40,6 +40,29 @@ func TestNoStreamsBeforeAllFoundersAreThere(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
+		"an operator removes it, and only the first configuration knows it": func(t *testing.T, n *Node) {
+			t.Helper()
+			holding := func() (in int) {
+				for _, g := range n.host.Groups() {
+					if holds(g.Status(), "late/i") {
+						in++
+					}
+				}
+				return in
+			}
+			for _, g := range n.host.Groups() {
+				if err := g.Configure(t.Context(), replication.AddNonvoter, "late/i", 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := n.removeNode(t.Context(), "late"); err != nil {
+				t.Fatal(err)
+			}
+			wait(t, func() bool { return holding() == 0 })
+			if !n.leaving("late") {
+				t.Error("it was removed, and does not leave any more")
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
