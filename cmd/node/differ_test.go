@@ -62,7 +62,8 @@ func TestFoundersWithDifferentGroups(t *testing.T) {
 }
 
 func says(texts []string) bool {
-	return strings.Contains(strings.Join(texts, "\n"), "n1 has 2, n2 has 1, n3 has 3; start all of them with the same --groups")
+	const reason = "n1 has 2, n2 has 1, n3 has 3; start all of them with the same --groups"
+	return strings.Contains(strings.Join(texts, "\n"), reason)
 }
 
 func founded(st replication.Status) bool { return len(st.Members) > 0 }

@@ -11,8 +11,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// TestGivenUpNodesAreCalledLessOften: a node that stays away is called with growing pauses, and at once when gossip, or a
-// connection of its own, shows that it is back, each time.
+// TestGivenUpNodesAreCalledLessOften: a node that stays away is called with growing pauses, and at once when gossip, or
+// a connection of its own, shows that it is back, each time.
 func TestGivenUpNodesAreCalledLessOften(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
