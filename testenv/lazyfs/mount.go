@@ -38,11 +38,14 @@ func mount(d *Disk, point string) (*mounted, error) {
 }
 
 func (m *mounted) mount() error {
-	zero := time.Duration(0)
+	zero, long := time.Duration(0), time.Hour
 	var err error
 	m.server, err = fs.Mount(m.point, &inode{d: m.disk, n: m.disk.root}, &fs.Options{
-		EntryTimeout: &zero, AttrTimeout: &zero, NegativeTimeout: &zero,
+		EntryTimeout: &zero, AttrTimeout: &long, NegativeTimeout: &zero,
 		MountOptions: fuse.MountOptions{
+			// Files change through this mount alone, so the kernel knows what they hold, and how long they are: to be
+			// asked before each read of a page that it has makes a node take many times as long to start.
+			ExplicitDataCacheControl: true,
 			FsName: "lazyfs", Name: "lazyfs", DirectMountStrict: true, AllowOther: true, MaxWrite: 1 << 20,
 		},
 	})
