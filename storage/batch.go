@@ -417,6 +417,7 @@ func (b *Batch) Commit() error {
 	if err := b.write(pb); err != nil {
 		return errors.Join(err, pb.Close())
 	}
+	s.room(h, pb.Len())
 	if err := h.db.Apply(pb, pebble.NoSync); err != nil {
 		return h.wrap(fmt.Errorf("apply entry %d: %w", b.index, err))
 	}

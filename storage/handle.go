@@ -31,6 +31,9 @@ type handle struct {
 	refs   int  // guarded by Store.mu; the store itself holds one
 	remove bool // guarded by Store.mu; the files go when it is closed
 
+	unseen  int           // bytes committed since room looked; guarded by Store.commitMu
+	eased   chan struct{} // a flush or a compaction has ended; cap 1
+	flushed flushes
 	flushes atomic.Uint64          // completed flushes
 	corrupt atomic.Pointer[string] // file of the last corruption found
 
@@ -68,7 +71,10 @@ const (
 
 // openDB opens or makes a database. The caller closes it by retire, release or closeHandle.
 func (s *Store) openDB(name string, mode openMode) (*handle, error) {
-	h := &handle{name: name, path: s.fs.PathJoin(s.cfg.Dir, name), refs: 1, compactions: &compactions{}}
+	h := &handle{
+		name: name, path: s.fs.PathJoin(s.cfg.Dir, name), refs: 1, compactions: &compactions{},
+		eased: make(chan struct{}, 1),
+	}
 	if mode == modeCreate {
 		if err := makeDir(s.fs, h.path); err != nil {
 			return nil, err
@@ -81,12 +87,35 @@ func (s *Store) openDB(name string, mode openMode) (*handle, error) {
 	if h.lock, err = pebble.LockDirectory(h.path, s.fs); err != nil {
 		return nil, fmt.Errorf("lock %s: %w", h.path, err)
 	}
-	if h.db, err = pebble.Open(h.path, s.options(h, mode)); err != nil {
+	if mode == modeOpen {
+		err = h.dropLogs(s.fs)
+	}
+	if err == nil {
+		h.db, err = pebble.Open(h.path, s.options(h, mode))
+	}
+	if err != nil {
 		return nil, errors.Join(openError(s.fs, h, err), h.lock.Close())
 	}
 	h.compactions.start()
 	s.handles.Add(1)
 	return h, nil
+}
+
+// dropLogs removes write-ahead logs, which hold nothing. Pebble would flush what it reads there before it is open: on a
+// full disk it would try that for ever, without a pause.
+func (h *handle) dropLogs(fsys FS) error {
+	names, err := fsys.List(h.path)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, ".log") {
+			if err := fsys.Remove(fsys.PathJoin(h.path, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // openError says damage unless the operating system failed: a database that the
@@ -167,9 +196,9 @@ func (s *Store) options(h *handle, mode openMode) *pebble.Options {
 		FormatMajorVersion:          pebbleFormat,
 		Lock:                        h.lock,
 		MemTableSize:                uint64(s.cfg.MemTableSize),
-		MemTableStopWritesThreshold: s.cfg.MemTables,
+		MemTableStopWritesThreshold: neverMemTables,
 		L0CompactionThreshold:       l0CompactionThreshold,
-		L0StopWritesThreshold:       l0StopWrites,
+		L0StopWritesThreshold:       neverL0,
 		FlushDelayDeleteRange:       s.cfg.FlushDelay,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
 		Logger:                      logger{log: s.log.WithOptions(zap.AddCallerSkip(1)), fatal: s.fatal},
@@ -197,8 +226,11 @@ func (s *Store) listener(h *handle, mode openMode) *pebble.EventListener {
 		FlushEnd: func(info pebble.FlushInfo) {
 			if info.Err == nil {
 				h.flushes.Add(1)
+				h.flushed.ended(nil)
 			}
+			h.ease()
 		},
+		CompactionEnd: func(pebble.CompactionInfo) { h.ease() },
 		DataCorruption: func(info pebble.DataCorruptionInfo) {
 			h.corrupt.Store(&info.Path)
 			if mode == modeVerify {
@@ -208,11 +240,21 @@ func (s *Store) listener(h *handle, mode openMode) *pebble.EventListener {
 		},
 		BackgroundError: func(err error) {
 			s.log.Error("background work failed", zap.Error(err))
-			// Corruption has its own event; a full disk is retried until there is room.
-			if !pebble.IsCorruptionError(err) && !errors.Is(err, syscall.ENOSPC) {
+			switch {
+			case errors.Is(err, syscall.ENOSPC):
+				h.flushed.ended(err)
+			case !pebble.IsCorruptionError(err): // that has its own event
 				s.fatal(fmt.Errorf("background write in %s: %w", h.path, err))
 			}
 		},
+	}
+}
+
+// ease wakes who waits in room.
+func (h *handle) ease() {
+	select {
+	case h.eased <- struct{}{}:
+	default:
 	}
 }
 
@@ -230,12 +272,37 @@ func (l logger) Errorf(format string, args ...any) { l.log.Error(fmt.Sprintf(for
 
 // Fatalf hands over an error that Pebble cannot go on after.
 func (l logger) Fatalf(format string, args ...any) {
-	l.fatal(fmt.Errorf("pebble: %s", fmt.Sprintf(format, args...)))
+	e := &fatalError{text: "pebble: " + fmt.Sprintf(format, args...)}
+	for _, a := range args {
+		if err, ok := a.(error); ok {
+			e.cause = err
+		}
+	}
+	l.fatal(e)
 }
 
+// fatalError is what Pebble cannot go on after, with the error it told of.
+type fatalError struct {
+	text  string
+	cause error
+}
+
+// Error implements error.
+func (e *fatalError) Error() string { return e.text }
+
+// Unwrap returns the error that Pebble told of.
+func (e *fatalError) Unwrap() error { return e.cause }
+
+// closeHandle closes a database. All that Pebble writes then is the end of a write-ahead log that holds nothing: a full
+// disk is no failure.
 func (s *Store) closeHandle(h *handle) error {
 	defer s.handles.Done()
-	return errors.Join(h.db.Close(), h.lock.Close())
+	err := h.db.Close()
+	if errors.Is(err, syscall.ENOSPC) {
+		s.log.Debug("closed on a full disk", zap.String("db", h.name), zap.Error(err))
+		err = nil
+	}
+	return errors.Join(err, h.lock.Close())
 }
 
 // wrap marks corruption as damage and names the file.
@@ -274,6 +341,19 @@ func (h *handle) get(key []byte, f func(val []byte) error) (ok bool, err error) 
 // putMeta writes one of the store's own rows outside of a batch.
 func (h *handle) putMeta(name string, val []byte) error {
 	return h.wrap(h.db.Set(metaKey(nil, name), val, pebble.NoSync))
+}
+
+// touch writes the row of the format version once more, as it is: so there is something to flush.
+func (h *handle) touch() error {
+	var version []byte
+	_, err := h.get(metaKey(nil, metaFormat), func(v []byte) error {
+		version = slices.Clone(v)
+		return nil
+	})
+	if err != nil || version == nil {
+		return err
+	}
+	return h.putMeta(metaFormat, version)
 }
 
 // load checks the format version and reads how far the state has come.

@@ -34,32 +34,46 @@ func (s *Store) PublishLocal(meta SnapshotMeta) error {
 	if err := s.writable(); err != nil {
 		return err
 	}
-	s.pointerMu.Lock()
-	defer s.pointerMu.Unlock()
 	h, ptr, err := s.acquirePointer()
 	if err != nil {
 		return err
 	}
 	defer s.release(h)
-	if ptr.DB != h.name || ptr.Snapshot.Index > meta.Index {
-		return fmt.Errorf("publish snapshot %d: %w (%d)", meta.Index, ErrOvertaken, ptr.Snapshot.Index)
+	if err := overtaken(h, &ptr, &meta); err != nil {
+		return err
 	}
 	if err := h.putMeta(metaCovered, binary.BigEndian.AppendUint64(nil, meta.Index)); err != nil {
 		return err
 	}
 	s.mu.Lock()
-	s.applied.Covered = meta.Index
+	if s.h == h {
+		s.applied.Covered = meta.Index
+	}
 	s.mu.Unlock()
 	if !plantedNoFlush {
 		if err := s.flush(h); err != nil {
 			return err
 		}
 	}
+	s.pointerMu.Lock() // not before: a flush takes its time
+	defer s.pointerMu.Unlock()
+	ptr = s.Pointer()
+	if err := overtaken(h, &ptr, &meta); err != nil {
+		return err
+	}
 	if err := s.publish(Pointer{DB: h.name, Snapshot: meta}); err != nil {
 		return err
 	}
 	// Whoever has come so far by the log has no use for an unfinished install.
 	return s.dropHeld(func(r *incoming) bool { return r.meta.Index > meta.Index })
+}
+
+// overtaken says that a snapshot of h is older than what the pointer names.
+func overtaken(h *handle, ptr *Pointer, meta *SnapshotMeta) error {
+	if ptr.DB != h.name || ptr.Snapshot.Index > meta.Index {
+		return fmt.Errorf("publish snapshot %d: %w (%d)", meta.Index, ErrOvertaken, ptr.Snapshot.Index)
+	}
+	return nil
 }
 
 // publish replaces the pointer file; the caller holds pointerMu.

@@ -69,6 +69,9 @@ type Store struct {
 	ptr     Pointer // guarded by mu
 	applied Applied // guarded by mu
 	nextGen uint64  // guarded by mu
+	// hurry is closed while hurrying; see Interrupt.
+	hurry    chan struct{} // guarded by mu
+	hurrying bool          // guarded by mu
 }
 
 // Open opens the state of a group, or makes an empty one if Dir has none. It
@@ -81,7 +84,10 @@ func Open(cfg Config) (*Store, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, fs: cfg.FS, log: cfg.Logger.With(zap.String("dir", cfg.Dir)), broken: make(chan struct{})}
+	s := &Store{
+		cfg: cfg, fs: cfg.FS, log: cfg.Logger.With(zap.String("dir", cfg.Dir)),
+		broken: make(chan struct{}), hurry: make(chan struct{}),
+	}
 	if !cfg.ReadOnly {
 		if err := makeDir(s.fs, cfg.Dir); err != nil {
 			return nil, err
@@ -225,8 +231,10 @@ func (s *Store) openChecked(ptr *Pointer) (*handle, Applied, error) {
 }
 
 // Close ends the store and waits for the readers that are at work; it must not
-// be called by one. It does not flush: what the log holds is applied again.
+// be called by one. It does not flush: what the log holds is applied again. On a full disk it takes as long as a
+// table's creation may be held up there (disk.RetryAfter).
 func (s *Store) Close() error {
+	s.Interrupt()
 	s.commitMu.Lock()
 	defer s.commitMu.Unlock()
 	s.mu.Lock()
@@ -270,7 +278,7 @@ func (s *Store) DurableApplied() uint64 {
 	return reach
 }
 
-// Flush makes everything committed so far durable.
+// Flush makes everything committed so far durable. On a full disk it fails.
 func (s *Store) Flush() error {
 	if err := s.writable(); err != nil {
 		return err
@@ -281,19 +289,6 @@ func (s *Store) Flush() error {
 	}
 	defer s.release(h)
 	return s.flush(h)
-}
-
-// flush fails after a fatal error: what Pebble then calls done may not be.
-func (s *Store) flush(h *handle) error {
-	done, err := h.db.AsyncFlush()
-	if err != nil {
-		return h.wrap(fmt.Errorf("flush %s: %w", h.path, err))
-	}
-	select {
-	case <-done:
-	case <-s.broken: // it may be tried for ever
-	}
-	return s.writable()
 }
 
 // Pointer returns the pointer file's content in force.
