@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -150,7 +149,8 @@ type Host struct {
 // Open opens or makes the replicas of every group and starts them. A data directory of
 // another node is an error, and so is a damaged file NODE if no other node is known (see
 // Host.Lost); nothing runs then. A group whose local data fails its checks
-// is out of service here (Group.Damage); the others run. ctx bounds nothing but is passed
+// is out of service here (Group.Damage); the others run. A full disk on which something has to
+// be made is an error that wraps ENOSPC. ctx bounds nothing but is passed
 // to what the Host starts; Shutdown ends it.
 func Open(ctx context.Context, cfg Config) (*Host, error) {
 	if err := cfg.defaults(); err != nil {
@@ -160,9 +160,16 @@ func Open(ctx context.Context, cfg Config) (*Host, error) {
 		return nil, err
 	}
 	h := &Host{cfg: cfg, log: cfg.Logger, ids: newIDSource(), dirty: make(chan struct{}, 1)}
+	if err := h.start(ctx); err != nil {
+		return nil, cfg.noRoom(err)
+	}
+	return h, nil
+}
+
+func (h *Host) start(ctx context.Context) error {
 	var err error
-	if h.identity, err = openIdentity(&cfg); err != nil {
-		return nil, err
+	if h.identity, err = openIdentity(&h.cfg); err != nil {
+		return err
 	}
 	h.lost.Store(h.identity.Lost)
 	if h.identity.Cluster != "" {
@@ -170,13 +177,13 @@ func Open(ctx context.Context, cfg Config) (*Host, error) {
 	}
 	h.meta = newMeta(h)
 	if err := h.listen(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	ctx, h.cancel = context.WithCancel(ctx)
-	for id := range uint32(cfg.Groups + 1) {
+	for id := range uint32(h.cfg.Groups + 1) {
 		g, err := openGroup(ctx, h, id, h.groupConfig(id), h.handler(id))
 		if err != nil {
-			return nil, errors.Join(err, h.Shutdown())
+			return errors.Join(err, h.Shutdown())
 		}
 		h.groups = append(h.groups, g)
 		if id == Metadata {
@@ -184,13 +191,13 @@ func Open(ctx context.Context, cfg Config) (*Host, error) {
 		}
 	}
 	h.opened.Store(&h.groups)
-	if err := h.identity.settle(cfg.Groups); err != nil {
-		return nil, errors.Join(err, h.Shutdown())
+	if err := h.identity.settle(h.cfg.Groups); err != nil {
+		return errors.Join(err, h.Shutdown())
 	}
 	h.meta.serve()
 	h.routines.Go(func() { h.publishGroups(ctx) })
 	h.routines.Go(func() { h.keepPlaces(ctx) })
-	return h, nil
+	return nil
 }
 
 // address finds a node; it does not block.
@@ -342,8 +349,8 @@ func (h *Host) changed() {
 }
 
 // Shutdown ends everything, in this order: the leaders' terms and the replicas,
-// event groups before the metadata group, then the port, then what is left.
-// Idempotent. It does not hand leadership over; see Group.Transfer.
+// event groups before the metadata group, then the port, then what is left. It does not
+// wait for room on a full disk. Idempotent. It does not hand leadership over; see Group.Transfer.
 func (h *Host) Shutdown() error {
 	h.mu.Lock()
 	closed := h.closed
@@ -354,12 +361,24 @@ func (h *Host) Shutdown() error {
 	}
 	h.cancel() // writes of rows that wait for a leader give up
 	h.meta.close()
-	var err error
-	for _, g := range slices.Backward(h.groups) {
-		err = errors.Join(err, g.close())
-	}
+	err := h.closeGroups()
 	h.stopRun()
 	err = errors.Join(err, h.trans.Close())
 	h.routines.Wait()
 	return err
+}
+
+// closeGroups closes the event groups side by side, since each may be held up by a full disk for a while.
+func (h *Host) closeGroups() error {
+	if len(h.groups) == 0 {
+		return nil
+	}
+	errs := make([]error, len(h.groups))
+	var events sync.WaitGroup
+	for i, g := range h.groups[Metadata+1:] {
+		events.Go(func() { errs[i+1] = g.close() })
+	}
+	events.Wait()
+	errs[Metadata] = h.groups[Metadata].close()
+	return errors.Join(errs...)
 }

@@ -51,6 +51,7 @@ func (g *Group) start(ctx context.Context, r *replica) (*instance, error) {
 		g: g, rep: r, trans: trans, notify: make(chan bool, notifyBuffer), gone: make(chan struct{}),
 		limit: g.cfg.Retention.inFlight(),
 	}
+	r.store.Resume()
 	conf := raftConfig(raft.ServerID(r.server), g.cfg.Timeouts, g.cfg.Retention, g.log)
 	conf.NotifyCh = in.notify
 	in.raft, err = raft.NewRaft(conf, r.fsm, r.logs, haltingStore{r.logs}, r.snaps, trans)
@@ -73,6 +74,7 @@ func (in *instance) stop() error {
 	in.closed = true
 	in.mu.Unlock()
 	in.cancel()                        // the term ends: nothing acts as the leader any more
+	in.rep.store.Interrupt()           // Raft's goroutines may wait for room on the disk, for ever
 	err := in.trans.Close()            // calls to peers fail at once
 	down := in.raft.Shutdown().Error() // waits for Raft's goroutines
 	close(in.gone)                     // the rest of the futures is answered

@@ -34,8 +34,8 @@ type offers struct {
 	damaged, fatal func(error)
 
 	checks  sync.WaitGroup
-	ended   atomic.Bool // nothing more is checked
-	opening sync.Mutex  // held while a checkpoint is taken; before mu
+	ended   atomic.Bool   // nothing more is checked
+	opening chan struct{} // holds one while a checkpoint is taken; before mu
 
 	mu      sync.Mutex // guards what follows
 	current *offer     // what the next Open returns, nil for a new one
@@ -66,14 +66,15 @@ func newOffers(store *storage.Store, log *logStore, r Retention, logger *zap.Log
 	return &offers{
 		store: store, log: log, keep: r.InstallKeep, bytes: r.InstallLogBytes, caughtUp: r.MinTrailing / 2,
 		logger: logger, damaged: func(error) {}, fatal: func(error) {},
-		all: make(map[*offer]bool), behind: make(map[raft.ServerAddress]*catchUp),
+		opening: make(chan struct{}, 1),
+		all:     make(map[*offer]bool), behind: make(map[raft.ServerAddress]*catchUp),
 	}
 }
 
 // open returns the snapshot that is on offer, or a new one of the newest state.
 func (o *offers) open() (*raft.SnapshotMeta, *offerReader, error) {
-	o.opening.Lock()
-	defer o.opening.Unlock()
+	o.opening <- struct{}{}
+	defer func() { <-o.opening }()
 	if meta, r := o.again(); r != nil {
 		return meta, r, nil
 	}
