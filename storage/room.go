@@ -89,15 +89,19 @@ func (s *Store) flush(h *handle) error {
 		return h.wrap(fmt.Errorf("flush %s: %w", h.path, err))
 	}
 	h.flushed.begun(done)
-	select {
-	case <-done:
-	case <-s.broken:
-	case <-failure:
+	for {
+		select {
+		case <-done:
+			return s.writable()
+		case <-s.broken:
+			return s.writable()
+		case <-failure:
+		}
 		if err := h.flushed.why(); err != nil {
 			return fmt.Errorf("flush %s: %w", h.path, err)
 		}
+		failure = h.flushed.failure() // there was room again, for this flush or for one before
 	}
-	return s.writable()
 }
 
 // Interrupt ends the waits of commits for room on the disk, and lets none begin before Resume: they go into memory,
