@@ -625,7 +625,8 @@ func TestInstallEnds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, b := twoPuppets(t)
 				release := make(chan struct{})
-				defer close(release)
+				free := sync.OnceFunc(func() { close(release) })
+				defer free()
 				b.close()
 				g, err := b.tr.Group(
 					GroupConfig{
@@ -638,9 +639,13 @@ func TestInstallEnds(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer g.Close()
+				beat := make(chan any, 1)
 				go func() {
 					rpc := <-g.Consumer()
 					rpc.Respond(tc.take(rpc.Reader, release))
+					rpc = <-g.Consumer()
+					rpc.Respond(&raft.AppendEntriesResponse{Term: 1, Success: true}, nil)
+					beat <- rpc.Command
 				}()
 				// In the term of the install, so that its match counts.
 				a.g.mu.Lock()
@@ -656,6 +661,11 @@ func TestInstallEnds(t *testing.T) {
 				}
 				if d := time.Since(start); d != tc.after {
 					t.Errorf("after %v, want %v", d, tc.after)
+				}
+				free()
+				want := &raft.AppendEntriesRequest{RPCHeader: req.RPCHeader, Term: req.Term}
+				if diff := cmp.Diff(any(want), <-beat); diff != "" {
+					t.Errorf("Raft is to hear of the leader again (-want +got):\n%s", diff)
 				}
 				if err == nil {
 					want := uint64(0)

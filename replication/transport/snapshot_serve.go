@@ -123,6 +123,7 @@ func (c *conn) install(g *GroupTransport, f frame, req *raft.InstallSnapshotRequ
 		c.close(fmt.Errorf("%w: Raft does not take the snapshot", ErrTimeout))
 		return
 	}
+	defer g.beat(req)
 	res, ok := c.working(g, ch, in)
 	if !ok {
 		return
@@ -136,6 +137,24 @@ func (c *conn) install(g *GroupTransport, f frame, req *raft.InstallSnapshotRequ
 		c.t.count.SnapshotsReceived.Add(1)
 	}
 	c.reply(f, frameSlack/64, func(b []byte) []byte { return appendSnapAnswer(b, resp) })
+}
+
+// beat hands Raft a heartbeat of the leader that a snapshot came from. In hashicorp/raft 1.8.0 a candidate that is sent a
+// snapshot in its own term notes the leader, and stays a candidate. Should nothing more come from that leader, the
+// candidate would know it for ever, and for its sake refuse its vote to everybody: of three nodes, the other two
+// would have no leader until one of them is restarted. A follower forgets a leader that it does not hear.
+func (g *GroupTransport) beat(req *raft.InstallSnapshotRequest) {
+	ch := make(chan raft.RPCResponse, 1)
+	beat := &raft.AppendEntriesRequest{RPCHeader: req.RPCHeader, Term: req.Term, Leader: req.Leader}
+	select {
+	case g.consumer <- raft.RPC{Command: beat, RespChan: ch}:
+	case <-g.closed:
+		return
+	}
+	select {
+	case <-ch:
+	case <-g.closed:
+	}
 }
 
 // working waits for Raft's answer. Once all bytes are consumed it tells the sender
