@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"go.uber.org/zap"
 
@@ -364,6 +365,10 @@ func (s *Store) finish(h *handle) error {
 	err := s.closeHandle(h)
 	if h.remove && err == nil {
 		err = removeTree(s.fs, s.cfg.Dir, h.name)
+	}
+	if errors.Is(err, syscall.ENOSPC) { // what is left of it goes at the next open
+		s.log.Warn("no room to remove a state that was replaced", zap.String("db", h.name), zap.Error(err))
+		err = nil
 	}
 	return err
 }
