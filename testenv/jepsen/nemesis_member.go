@@ -294,7 +294,8 @@ const inUse = "is in use by another live node"
 func replaced(ctx context.Context, w *world, n, twin *Node) error {
 	err := w.during("twins", func() error {
 		w.say("%s paused", n.ID)
-		return errors.Join(w.c.Pause(n), w.unheard(ctx, n), w.c.Start(twin), w.takes(ctx, twin))
+		// The place is taken when gossip has the new address, too: else the others may know the first one again.
+		return errors.Join(w.c.Pause(n), w.unheard(ctx, n), w.c.Start(twin), w.takes(ctx, twin), w.heard(ctx, n))
 	})
 	if err != nil {
 		return errors.Join(err, w.c.Resume(n))

@@ -45,6 +45,13 @@ func timeTravel(ctx context.Context, w *world, s Step) error {
 		err = damaging(ctx, w, s, n, func(h *harm) error { return h.lose(w, file, s) })
 		back = func(h *harm) error { return h.putBack(w, old, file) }
 	} else {
+		// An entry counts as acknowledged when the leader has heard of it: a node that has caught up acknowledges many.
+		if s.Variant == oldDisk {
+			if err := w.reach(ctx, n); err != nil {
+				return err
+			}
+			then = n.status(ctx)
+		}
 		w.say("%s will be what it was %v ago", n.ID, s.Hold)
 		err = errors.Join(hold(ctx, s.Hold), w.ready(ctx))
 		back = func(h *harm) error { return h.oldChunks(w, old, s.dice()) }
