@@ -28,6 +28,8 @@
 //     handled beside the main loop they let replicas diverge), and are not
 //     pipelined (issue 612: one refusal can leave a follower without entries for ever).
 //     Per peer and group one append with a log position and one heartbeat are in flight.
+//   - Snapshots are followed by a heartbeat of their sender, at the receiver: a candidate
+//     that got one would else know that leader for ever (see GroupTransport.beat).
 //   - Dead-man switch. While the leader's log write has been in flight for more than
 //     half a heartbeat timeout, its appends fail, so that followers elect another
 //     (issue 503: otherwise they never would).
