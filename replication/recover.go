@@ -51,7 +51,6 @@ func Recover(cfg Config) ([]Recovered, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s holds no groups: %w", errConfig, cfg.Dir, err)
 	}
-	slices.Sort(names) // the metadata group first: it says how many there are
 	cfg.Groups = max(len(names)-1, 1)
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -60,25 +59,7 @@ func Recover(cfg Config) ([]Recovered, error) {
 	if err := h.identify(); err != nil {
 		return nil, err
 	}
-	var all []*recovery
-	last := uint64(MaxGroups) // of the cluster's groups
-	for _, name := range names {
-		id, numErr := strconv.ParseUint(name, 10, 32)
-		if numErr != nil || id > last {
-			continue // left from a start with more groups than the cluster has
-		}
-		r, openErr := h.openRecovery(uint32(id))
-		if err = openErr; err != nil {
-			err = fmt.Errorf("group %d: %w", id, err)
-			break
-		}
-		all = append(all, r)
-		if row, err := r.rep.store.Meta(ClusterKey); id == Metadata && err == nil && row.Version != 0 {
-			if cluster, err := decodeRow[ClusterRow](row); err == nil {
-				last = uint64(cluster.Groups)
-			}
-		}
-	}
+	all, err := h.openRecoveries(names)
 	slices.SortFunc(all, func(a, b *recovery) int { return int(a.Group) - int(b.Group) })
 	if err == nil {
 		err = h.giveUp(all) // first: without the others this node can do nothing, with them it could lose what it has
@@ -99,6 +80,31 @@ func Recover(cfg Config) ([]Recovered, error) {
 		err = h.reinstate(all)
 	}
 	return out, err
+}
+
+// openRecoveries opens the replicas of the groups that are named, the metadata group first: it says how many groups the
+// cluster has. What is left from a start with more is passed over. With an error come those that were opened.
+func (h *Host) openRecoveries(names []string) ([]*recovery, error) {
+	var all []*recovery
+	last := uint64(MaxGroups)
+	slices.Sort(names)
+	for _, name := range names {
+		id, err := strconv.ParseUint(name, 10, 32)
+		if err != nil || id > last {
+			continue
+		}
+		r, err := h.openRecovery(uint32(id))
+		if err != nil {
+			return all, fmt.Errorf("group %d: %w", id, err)
+		}
+		all = append(all, r)
+		if row, err := r.rep.store.Meta(ClusterKey); id == Metadata && err == nil && row.Version != 0 {
+			if cluster, err := decodeRow[ClusterRow](row); err == nil {
+				last = uint64(cluster.Groups)
+			}
+		}
+	}
+	return all, nil
 }
 
 // identify reads whose directory it is. If the file that says so is damaged, it is that of

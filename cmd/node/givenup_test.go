@@ -34,7 +34,7 @@ func TestGivenUpNodesAreCalledLessOften(t *testing.T) {
 			})
 		within := func(d time.Duration) (n2, n3 int) {
 			clear(calls)
-			time.Sleep(d)
+			<-time.After(d)
 			synctest.Wait()
 			return calls["n2/a"], calls["n3/b"]
 		}

@@ -145,7 +145,7 @@ func (c *conn) install(g *GroupTransport, f frame, req *raft.InstallSnapshotRequ
 // would have no leader until one of them is restarted. A follower forgets a leader that it does not hear.
 func (g *GroupTransport) beat(req *raft.InstallSnapshotRequest) {
 	ch := make(chan raft.RPCResponse, 1)
-	beat := &raft.AppendEntriesRequest{RPCHeader: req.RPCHeader, Term: req.Term, Leader: req.Leader}
+	beat := &raft.AppendEntriesRequest{RPCHeader: req.RPCHeader, Term: req.Term}
 	select {
 	case g.consumer <- raft.RPC{Command: beat, RespChan: ch}:
 	case <-g.closed:
