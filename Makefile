@@ -14,6 +14,7 @@ PKG      ?= ./...
 FUZZTIME ?= 10000x
 COUNT    ?= 10
 SEEDS    ?= 20
+FIRST    ?= 1
 KILLS    ?= 20
 ALL      ?= 10
 SEED     ?= 1
@@ -84,8 +85,8 @@ fuzz: ## every fuzz target for FUZZTIME (ONLY=regexp)
 crash: ## crash clones after every step of log, state, snapshot and restore
 	go test -count=1 -timeout 15m -run 'Crash|Install|Recover' ./storage/seglog ./storage ./replication
 
-sim: ## clusters in virtual time (SEEDS=500; SEED=n replays one)
-	SEEDS=$(SEEDS) go test -count=1 -timeout 90m -run '^TestSim$$' ./replication
+sim: ## clusters in virtual time (SEEDS=500, FIRST=1; SEED=n replays one)
+	SEEDS=$(SEEDS) FIRST=$(FIRST) go test -count=1 -timeout 90m -run '^TestSim$$' ./replication
 
 planted: ## builds with a planted fault must be caught
 	go test -count=1 -tags planted_nosync -run '^TestPlanted' ./storage/seglog

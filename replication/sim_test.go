@@ -28,16 +28,22 @@ const (
 	counterKey = "counter"
 )
 
-// TestSim runs clusters under faults. SEEDS=n runs the seeds 1 to n, SEED=n that one
-// alone. A seed gives the same plan of faults each time; what meets it may differ,
+// TestSim runs clusters under faults. SEEDS=n runs the seeds 1 to n, or from FIRST on, SEED=n
+// that one alone. A seed gives the same plan of faults each time; what meets it may differ,
 // since Raft draws its own timeouts.
 func TestSim(t *testing.T) {
 	first, last := 1, simSeeds
 	if n, err := strconv.Atoi(os.Getenv("SEEDS")); err == nil {
 		last = n
 	}
+	if n, err := strconv.Atoi(os.Getenv("FIRST")); err == nil {
+		first = n
+	}
 	if n, err := strconv.Atoi(os.Getenv("SEED")); err == nil {
 		first, last = n, n
+	}
+	if first > last {
+		t.Fatalf("FIRST=%d is beyond SEEDS=%d: no seed is run", first, last)
 	}
 	for seed := first; seed <= last; seed++ {
 		t.Run(fmt.Sprintf("seed%d", seed), func(t *testing.T) {
