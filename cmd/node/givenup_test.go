@@ -19,6 +19,7 @@ func TestGivenUpNodesAreCalledLessOften(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		n := &Node{log: zap.NewNop()}
 		var signs sync.Map
+		var mu sync.Mutex // guards calls
 		calls := map[string]int{}
 		go n.remind(ctx, []string{"n2/a", "n3/b"}, func(id string) sign {
 			s, _ := signs.Load(id)
@@ -26,16 +27,22 @@ func TestGivenUpNodesAreCalledLessOften(t *testing.T) {
 			return there
 		},
 			func(_ context.Context, id, server string) error {
+				mu.Lock()
 				calls[server]++
+				mu.Unlock()
 				if server != id+"/a" && server != id+"/b" {
 					t.Errorf("%s is told of %s", id, server)
 				}
 				return errors.New("unreachable")
 			})
 		within := func(d time.Duration) (n2, n3 int) {
+			mu.Lock()
 			clear(calls)
+			mu.Unlock()
 			<-time.After(d)
 			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			return calls["n2/a"], calls["n3/b"]
 		}
 		if n2, n3 := within(time.Minute); n2 < 5 || n2 > 8 || n3 != n2 {
