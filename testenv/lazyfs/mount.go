@@ -46,7 +46,7 @@ func (m *mounted) mount() error {
 			// Files change through this mount alone, so the kernel knows what they hold, and how long they are: to be
 			// asked before each read of a page that it has makes a node take many times as long to start.
 			ExplicitDataCacheControl: true,
-			FsName: "lazyfs", Name: "lazyfs", DirectMountStrict: true, AllowOther: true, MaxWrite: 1 << 20,
+			FsName:                   "lazyfs", Name: "lazyfs", DirectMountStrict: true, AllowOther: true, MaxWrite: 1 << 20,
 		},
 	})
 	return err
