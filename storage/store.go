@@ -363,12 +363,13 @@ func (s *Store) retire(h *handle, remove bool) error {
 
 func (s *Store) finish(h *handle) error {
 	err := s.closeHandle(h)
-	if h.remove && err == nil {
-		err = removeTree(s.fs, s.cfg.Dir, h.name)
+	if !h.remove || err != nil {
+		return err
 	}
+	err = removeTree(s.fs, s.cfg.Dir, h.name)
 	if errors.Is(err, syscall.ENOSPC) { // what is left of it goes at the next open
 		s.log.Warn("no room to remove a state that was replaced", zap.String("db", h.name), zap.Error(err))
-		err = nil
+		return nil
 	}
 	return err
 }

@@ -19,7 +19,8 @@ import (
 )
 
 // With many queues on disks whose syncs take 200 ms, a node that starts again serves, and has what the others have,
-// within a minute; the health endpoints answer all the while, and so do publishes: nats-server issues 8434 and 4363.
+// within a minute, and each queue takes a message; the health endpoints of the others answer all the while, its own from
+// the moment that its start returns: nats-server issues 8434 and 4363.
 func TestManyQueuesOnSlowDisks(t *testing.T) {
 	t.Parallel()
 	const inFlight = 50
