@@ -101,7 +101,7 @@ func New(cfg Config) (*Guard, error) {
 		}
 	}
 	g := &Guard{cfg: cfg, log: cfg.Logger, free: -1}
-	g.fs = guardedFS{FS: vfs.OnDiskFull(cfg.FS, g.onFull), g: g}
+	g.fs = guardedFS{FS: vfs.OnDiskFull(quotaFS{cfg.FS}, g.onFull), g: g}
 	if st, err := cfg.FS.Stat(g.ballast()); err == nil {
 		g.have = st.Size()
 	}

@@ -110,8 +110,18 @@ func TestThresholds(t *testing.T) {
 // that met it succeeds, and made again before publishes are accepted.
 func TestBallast(t *testing.T) {
 	t.Parallel()
+	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT} {
+		t.Run(errno.Error(), func(t *testing.T) {
+			t.Parallel()
+			testBallast(t, errno)
+		})
+	}
+}
+
+func testBallast(t *testing.T, errno syscall.Errno) {
 	const ballast = 10*mb + 1
 	q := newDisk(t, minFree+ballast-1)
+	q.Errno = errno
 	g := newGuard(t, q, minFree, ballast)
 	if look(t, g); !g.Refusing() || g.Status().Ballast != 0 {
 		t.Errorf("one byte short: %+v", g.Status())
@@ -138,7 +148,8 @@ func TestBallast(t *testing.T) {
 		t.Errorf("a preallocation without room: %v", err)
 	}
 	q.Fill(0)
-	if _, err := f.Write([]byte{1}); !errors.Is(err, syscall.ENOSPC) {
+	if _, err := f.Write([]byte{1}); !errors.Is(err, syscall.ENOSPC) || !errors.Is(err, errno) ||
+		!strings.Contains(err.Error(), errno.Error()) {
 		t.Errorf("without ballast: %v", err)
 	}
 	q.Fill(minFree + ballast + 32*mb - 1)
@@ -170,6 +181,7 @@ func TestBallast(t *testing.T) {
 func TestPreallocationGetsTheBallast(t *testing.T) {
 	t.Parallel()
 	q := newDisk(t, 100*mb)
+	q.Errno = syscall.EDQUOT
 	g := newGuard(t, q, 0, 20*mb)
 	look(t, g)
 	f, err := g.FS().OpenReadWrite("data/file", "")

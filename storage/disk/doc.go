@@ -8,7 +8,7 @@
 //
 //	usable < MinFree                          refuse (and make no ballast)
 //	while refusing: usable ≥ MinFree + margin  accept again; margin = MinFree/8, at least MinMargin
-//	a write met a full disk (ENOSPC)          give the ballast back, refuse, write again
+//	a write met a full disk (ENOSPC, EDQUOT)  give the ballast back, refuse, write again
 //	accepting, ballast not whole              make it, in the background
 //
 // So after a full disk publishes come back only with room for the ballast, too. With

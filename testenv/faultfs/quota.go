@@ -16,6 +16,9 @@ import (
 type Quota struct {
 	vfs.FS
 
+	// Errno is what a write beyond it fails with; 0 is ENOSPC.
+	Errno syscall.Errno
+
 	mu    sync.Mutex // guards what follows
 	limit int64
 	used  int64
@@ -98,7 +101,11 @@ func (q *Quota) take(op, name string, u *usage, size int64) error {
 	}
 	if u.links > 0 && q.used+more > q.limit {
 		q.fails++
-		return &os.PathError{Op: op, Path: name, Err: syscall.ENOSPC}
+		errno := q.Errno
+		if errno == 0 {
+			errno = syscall.ENOSPC
+		}
+		return &os.PathError{Op: op, Path: name, Err: errno}
 	}
 	u.bytes = size
 	if u.links > 0 {
