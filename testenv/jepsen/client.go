@@ -72,7 +72,7 @@ func createStreams(ctx context.Context, c *Cluster, age time.Duration) error {
 		{Name: streamWork, Subjects: []string{"work.*"}, Retention: jetstream.WorkQueuePolicy, MaxAge: age},
 		{Name: streamReg, Subjects: []string{"reg.*.*"}, MaxAge: age},
 	} {
-		cfg.Replicas, cfg.Storage, cfg.Discard = nodes, jetstream.FileStorage, jetstream.DiscardNew
+		cfg.Replicas, cfg.Storage, cfg.Discard = len(c.Nodes), jetstream.FileStorage, jetstream.DiscardNew
 		err := process.Until(ctx, func() error {
 			_, err := js.CreateOrUpdateStream(ctx, cfg)
 			return err
@@ -106,16 +106,6 @@ func judge(err error) Outcome {
 	default:
 		return Unknown
 	}
-}
-
-// judge says what an error of a publish to a system means for it. Holdfast refuses what it has no room for before it
-// plans it, so that is not stored; nats-server says the same of a publish that has failed on its way.
-func (k Kind) judge(err error) Outcome {
-	var api *jetstream.APIError
-	if k == Holdfast && errors.As(err, &api) && api.ErrorCode == errCodeNoRoom {
-		return Refused
-	}
-	return judge(err)
 }
 
 // getRegister asks the leader of the registers for a message.

@@ -12,7 +12,7 @@ import (
 // the later one counts. They are ordered by system, then by seed.
 func Merge(lists ...[]*Report) []*Report {
 	key := func(r *Report) string {
-		return fmt.Sprintf("%d %20d %s", slices.Index(Kinds(), r.Kind), r.Seed, strings.Join(r.Nemeses, ","))
+		return fmt.Sprintf("%d %20d %d %s", slices.Index(Kinds(), r.Kind), r.Seed, r.size(), strings.Join(r.Nemeses, ","))
 	}
 	byKey := make(map[string]*Report)
 	for _, r := range slices.Concat(lists...) {
@@ -166,11 +166,7 @@ func (t *tally) steps() (n int) {
 }
 
 // head is the name of the system in a table.
-func (t *tally) head() string {
-	return map[Kind]string{
-		Holdfast: "Holdfast (quorum)", Default: "JetStream (default)", Always: "JetStream (`sync_interval: always`)",
-	}[t.kind]
-}
+func (t *tally) head() string { return t.kind.head() }
 
 // Table compares the sums of reports by system, in markdown: one column for each.
 func Table(reports []*Report) string {
@@ -179,7 +175,7 @@ func Table(reports []*Report) string {
 		return ""
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, three nodes, three replicas.\n\n| |", seedsText(all))
+	fmt.Fprintf(&b, "%s, %s.\n\n| |", seedsText(all), sizesText(reports))
 	for _, t := range all {
 		fmt.Fprintf(&b, " %s |", t.head())
 	}
@@ -200,6 +196,18 @@ func Table(reports []*Report) string {
 		b.WriteString(t.notes())
 	}
 	return b.String()
+}
+
+// sizesText says of how many nodes the clusters were.
+func sizesText(reports []*Report) string {
+	words := map[int]string{3: "three nodes, three replicas", 5: "five nodes, five replicas"}
+	var texts []string
+	for _, n := range sizes {
+		if slices.ContainsFunc(reports, func(r *Report) bool { return r.size() == n }) {
+			texts = append(texts, words[n])
+		}
+	}
+	return strings.Join(texts, "; ")
 }
 
 // seedsText names the seeds, for each system if they differ.

@@ -66,6 +66,12 @@ func TestTableSumsOverSeeds(t *testing.T) {
 	if got := Table([]*Report{one}); !strings.HasPrefix(got, "Seed 5, three nodes") || !strings.Contains(got, "| 1 of 1 |") {
 		t.Errorf("of one run:\n%s", got)
 	}
+	five := reported(HoldfastNone, 5, 50, good())
+	five.Nodes = 5
+	if got := Table([]*Report{five, one}); !strings.HasPrefix(got, "Seed 5, three nodes, three replicas; five nodes") ||
+		!strings.Contains(got, "| | Holdfast (quorum) | Holdfast (none) |\n") {
+		t.Errorf("of two sizes:\n%s", got)
+	}
 	if got := Table(nil); got != "" {
 		t.Errorf("of no runs: %q", got)
 	}

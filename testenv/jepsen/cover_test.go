@@ -26,7 +26,7 @@ func TestHalfAnHourReachesEveryFault(t *testing.T) {
 	t.Parallel()
 	names := defaults()
 	for seed := range uint64(50) {
-		got := within(NewPlan(seed, names, maxSteps), 30*time.Minute, 1.5)
+		got := within(NewPlan(seed, names, 3, maxSteps), 30*time.Minute, 1.5)
 		if len(got) < len(names) {
 			t.Fatalf("seed %d: %d of %d faults: %v", seed, len(got), len(names), got)
 		}
@@ -45,7 +45,7 @@ func TestShortRunsReachEveryFaultTogether(t *testing.T) {
 	for k := range uint64(50) {
 		var got []string
 		for seed := k * blocks; seed < (k+1)*blocks; seed++ {
-			got = append(got, within(NewPlan(seed, names, maxSteps), shortRun, 1.1)...)
+			got = append(got, within(NewPlan(seed, names, 3, maxSteps), shortRun, 1.1)...)
 		}
 		slices.Sort(got)
 		if diff := cmp.Diff(names, slices.Compact(got)); diff != "" {
@@ -79,13 +79,13 @@ func TestVariantsComeInTurn(t *testing.T) {
 		}
 		var short []string
 		for k := range uint64(len(variants)) {
-			first := shown(NewPlan(7+k*blocks, names, len(names)))
+			first := shown(NewPlan(7+k*blocks, names, 3, len(names)))
 			short = append(short, first...)
-			if next := shown(NewPlan(8+k*blocks, names, len(names))); (8+k*blocks)%blocks != 0 && next[0] == first[0] {
+			if next := shown(NewPlan(8+k*blocks, names, 3, len(names))); (8+k*blocks)%blocks != 0 && next[0] == first[0] {
 				t.Errorf("%s:%s comes first under two seeds in a row", name, first[0])
 			}
 		}
-		long := shown(NewPlan(7, names, len(variants)*len(names)))
+		long := shown(NewPlan(7, names, 3, len(variants)*len(names)))
 		for what, got := range map[string][]string{"a long run": long, "short runs": short} {
 			slices.Sort(got)
 			if diff := cmp.Diff(slices.Sorted(slices.Values(variants)), got); diff != "" {
@@ -98,16 +98,16 @@ func TestVariantsComeInTurn(t *testing.T) {
 // TestOneVariantCanBeAskedFor also checks that the variants of the same fault go on in turn.
 func TestOneVariantCanBeAskedFor(t *testing.T) {
 	t.Parallel()
-	for _, s := range NewPlan(3, []string{"hang:cut-off"}, 5) {
+	for _, s := range NewPlan(3, []string{"hang:cut-off"}, 3, 5) {
 		if s.Name != "hang" || s.Variant != hangCut || s.fault() != "hang:cut-off" {
 			t.Errorf("%s", s)
 		}
 	}
-	got := NewPlan(3, []string{"hang"}, 3)
+	got := NewPlan(3, []string{"hang"}, 3, 3)
 	if got[0].Variant == got[1].Variant || got[1].Variant == got[2].Variant || got[0].Variant == got[2].Variant {
 		t.Errorf("three hangs: %v", got)
 	}
-	for _, s := range NewPlan(3, defaults(), 200) {
+	for _, s := range NewPlan(3, defaults(), 3, 200) {
 		if s.Variant == clockCorrect {
 			t.Errorf("%s comes, and nobody asked for it", s)
 		}
@@ -117,13 +117,17 @@ func TestOneVariantCanBeAskedFor(t *testing.T) {
 // TestOneNodeOnly: a step that may hit one node only keeps a permutation.
 func TestOneNodeOnly(t *testing.T) {
 	t.Parallel()
-	for _, s := range NewPlan(3, []string{"bitflip"}, 20) {
-		for node := range nodes {
-			got := s.on(node)
-			order := got.Order
-			slices.Sort(order[:])
-			if got.Order[0] != node || !got.Fixed || order != [nodes]int{0, 1, 2} {
-				t.Errorf("%s on %d: %s", s, node, got)
+	for _, size := range sizes {
+		for _, s := range NewPlan(3, []string{"bitflip"}, size, 20) {
+			before := slices.Clone(s.Order)
+			for node := range size {
+				got := s.on(node)
+				if got.Order[0] != node || !got.Fixed || !permutes(got.Order, size) {
+					t.Errorf("%s on %d: %s", s, node, got)
+				}
+			}
+			if !slices.Equal(s.Order, before) {
+				t.Errorf("the order of the plan was %v and is %v", before, s.Order)
 			}
 		}
 	}
@@ -137,4 +141,15 @@ func TestCostsAreOfFaults(t *testing.T) {
 			t.Errorf("%s costs %v, and is no fault", name, d)
 		}
 	}
+}
+
+// permutes says whether an order names each of so many nodes once.
+func permutes(order []int, size int) bool {
+	sorted := slices.Sorted(slices.Values(order))
+	for i, node := range sorted {
+		if node != i {
+			return false
+		}
+	}
+	return len(sorted) == size
 }

@@ -148,7 +148,7 @@ func hurt(list []replication.Status) bool {
 // damaging kills a node, lets f change its files, starts it again, and holds it to what must come of that.
 func damaging(ctx context.Context, w *world, s Step, n *Node, f func(h *harm) error) error {
 	h := &harm{node: n}
-	if w.c.Kind == Holdfast {
+	if w.c.Kind.Ours() {
 		if h.servers = serversOf(n.status(ctx)); len(h.servers) == 0 {
 			return fmt.Errorf("%s does not say which replicas it has", n.ID)
 		}
@@ -162,7 +162,7 @@ func damaging(ctx context.Context, w *world, s Step, n *Node, f func(h *harm) er
 	if err := errors.Join(f(h), w.c.Start(n)); err != nil {
 		return err
 	}
-	if w.c.Kind == Holdfast {
+	if w.c.Kind.Ours() {
 		if err := w.judge(ctx, h); err != nil {
 			return err
 		}
@@ -217,7 +217,7 @@ func (w *world) rebuilt(ctx context.Context, n *Node) error {
 		case hurt(list):
 			return fmt.Errorf("%s is damaged: %w", n.ID, w.c.Ready(wait, n))
 		}
-		return w.voting(wait, nodes)
+		return w.voting(wait, len(w.c.Nodes))
 	})
 }
 

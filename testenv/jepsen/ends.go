@@ -65,7 +65,7 @@ func (c *Cluster) left(id string) {
 // ended judges, once, how the last process of a node has ended, if it has. Without that a node that crashes
 // again and again looks like one that a nemesis killed, for somebody always starts it.
 func (c *Cluster) ended(n *Node) {
-	if c.Kind != Holdfast || n.child == nil || n.end.noted || n.child.Running() {
+	if !c.Kind.Ours() || n.child == nil || n.end.noted || n.child.Running() {
 		return
 	}
 	n.end.noted = true

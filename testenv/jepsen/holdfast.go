@@ -30,7 +30,8 @@ func (*holdfast) args(c *Cluster, n *Node) ([]string, error) {
 		"--raft-listen", n.raft, "--raft-advertise", n.raftAdv,
 		"--serf-listen", n.serf, "--serf-advertise", n.serfAdv,
 		"--route-listen", n.route, "--route-advertise", n.routeAdv,
-		"--bootstrap-expect", strconv.Itoa(nodes), "--join", strings.Join(seeds, ","),
+		"--bootstrap-expect", strconv.Itoa(len(c.Nodes)), "--join", strings.Join(seeds, ","),
+		"--max-voters", strconv.Itoa(len(c.Nodes) + grownBy),
 	}, nil
 }
 

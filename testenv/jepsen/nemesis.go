@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -23,7 +24,7 @@ const (
 	jitter = 50 * time.Millisecond
 	// downTime is how long a killed node stays down where nothing else says so.
 	downTime = 2 * time.Second
-	// aloneTime is how long two nodes are left alone: many times what an election takes.
+	// aloneTime is how long a bare majority is left alone: many times what an election takes.
 	aloneTime = 15 * time.Second
 	// kills is the most kills of one step.
 	kills = 3
@@ -57,7 +58,7 @@ func (w *world) node(s Step, k int) *Node { return w.c.Nodes[s.Order[k]] }
 func (w *world) leader(ctx context.Context, s Step) *Node {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	for k := range nodes {
+	for k := range s.Order {
 		n := w.node(s, k)
 		if !n.Running() || n.paused {
 			continue
@@ -103,7 +104,7 @@ func (w *world) during(name string, f func() error) error {
 func (w *world) well(ctx context.Context) bool {
 	wait, cancel := context.WithTimeout(ctx, recoverTimeout)
 	defer cancel()
-	return w.c.WaitReady(wait) == nil && (w.c.Kind != Holdfast || w.voting(wait, nodes) == nil)
+	return w.c.WaitReady(wait) == nil && (!w.c.Kind.Ours() || w.voting(wait, len(w.c.Nodes)) == nil)
 }
 
 // ready waits for the cluster for a while. It says so if that takes too long, which is
@@ -133,12 +134,45 @@ func (w *world) victim(ctx context.Context, s Step) *Node {
 	return w.node(s, 0)
 }
 
+// victims are as many nodes as the cluster can do without: the victim, and the first others of the step.
+func (w *world) victims(ctx context.Context, s Step) []*Node {
+	out := []*Node{w.victim(ctx, s)}
+	for k := 0; len(out) < w.minority(); k++ {
+		if n := w.node(s, k); n != out[0] {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+func (w *world) minority() int { return minority(len(w.c.Nodes)) }
+
+// sides part the nodes of a step: a minority, another one, and the one that makes either of them a majority.
+func (w *world) sides(s Step) (a, b []*Node, c *Node) {
+	all := make([]*Node, len(s.Order))
+	for k := range s.Order {
+		all[k] = w.node(s, k)
+	}
+	m := w.minority()
+	return all[:m], all[m : 2*m], all[2*m]
+}
+
+// ids are the names of nodes, for people.
+func ids(ns []*Node) string {
+	names := make([]string, len(ns))
+	for i, n := range ns {
+		names[i] = n.ID
+	}
+	return strings.Join(names, " and ")
+}
+
 // killOne is S1.
 func killOne(ctx context.Context, w *world, s Step) error {
 	for range 1 + s.Choice/2%kills {
-		n := w.victim(ctx, s)
-		w.say("killing %s", n.ID)
-		if err := errors.Join(w.c.Kill(n), hold(ctx, downTime), w.c.Start(n), hold(ctx, s.Hold/kills)); err != nil {
+		hit := w.victims(ctx, s)
+		w.say("killing %s", ids(hit))
+		err := errors.Join(each(hit, w.c.Kill), hold(ctx, downTime), each(hit, w.c.Start), hold(ctx, s.Hold/kills))
+		if err != nil {
 			return err
 		}
 	}
@@ -155,9 +189,10 @@ func killAll(ctx context.Context, w *world, _ Step) error {
 }
 
 func powerOne(ctx context.Context, w *world, s Step) error {
-	n := w.victim(ctx, s)
-	w.say("power of %s", n.ID)
-	return errors.Join(w.c.CutPower(ctx, n), hold(ctx, downTime), w.c.Start(n), hold(ctx, s.Hold), w.ready(ctx))
+	hit := w.victims(ctx, s)
+	w.say("power of %s", ids(hit))
+	return errors.Join(w.c.CutPower(ctx, hit...), hold(ctx, downTime), each(hit, w.c.Start), hold(ctx, s.Hold),
+		w.ready(ctx))
 }
 
 // powerAll is S2.
@@ -166,17 +201,17 @@ func powerAll(ctx context.Context, w *world, _ Step) error {
 }
 
 // partKill is S3: what was acked by B and C must survive that C loses what it had not
-// synced, and that B is then cut off. Each time the two that are left must be a majority:
+// synced, and that B is then cut off. Each time those that are left must be a majority:
 // else there would be nothing to lose, or nothing that could differ.
 func partKill(ctx context.Context, w *world, s Step) error {
-	a, b, c := w.node(s, 0), w.node(s, 1), w.node(s, 2)
+	a, b, c := w.sides(s)
 	return w.during(s.Name, func() error {
-		w.say("%s cut off, %s loses power, then %s is cut off", a.ID, c.ID, b.ID)
-		if err := errors.Join(w.c.Isolate(a), w.leftAlone(ctx, servesWithin), w.c.CutPower(ctx, c)); err != nil {
+		w.say("%s cut off, %s loses power, then %s cut off", ids(a), c.ID, ids(b))
+		if err := errors.Join(each(a, w.c.Isolate), w.leftAlone(ctx, servesWithin), w.c.CutPower(ctx, c)); err != nil {
 			return err
 		}
 		w.c.Net.Heal()
-		if err := errors.Join(w.c.Isolate(b), w.c.Start(c), w.leftAlone(ctx, catchUpWithin)); err != nil {
+		if err := errors.Join(each(b, w.c.Isolate), w.c.Start(c), w.leftAlone(ctx, catchUpWithin)); err != nil {
 			return err
 		}
 		w.c.Net.Heal()
@@ -186,23 +221,23 @@ func partKill(ctx context.Context, w *world, s Step) error {
 
 // pauseKill is S3 with pauses.
 func pauseKill(ctx context.Context, w *world, s Step) error {
-	a, b, c := w.node(s, 0), w.node(s, 1), w.node(s, 2)
+	a, b, c := w.sides(s)
 	return w.during(s.Name, func() error {
-		w.say("%s paused, %s loses power, then %s is paused", a.ID, c.ID, b.ID)
+		w.say("%s paused, %s loses power, then %s paused", ids(a), c.ID, ids(b))
 		return errors.Join(
-			w.c.Pause(a), w.leftAlone(ctx, servesWithin), w.c.CutPower(ctx, c),
-			w.c.Pause(b), w.c.Resume(a), w.c.Start(c), w.leftAlone(ctx, catchUpWithin), w.c.Resume(b), w.ready(ctx),
+			each(a, w.c.Pause), w.leftAlone(ctx, servesWithin), w.c.CutPower(ctx, c), each(b, w.c.Pause),
+			each(a, w.c.Resume), w.c.Start(c), w.leftAlone(ctx, catchUpWithin), each(b, w.c.Resume), w.ready(ctx),
 		)
 	})
 }
 
-// leftAlone leaves two nodes to themselves for a while, in which they must ack what is published; if one of them was
+// leftAlone leaves a majority to itself for a while, in which it must ack what is published; if one of them was
 // just started, that has to read its files first, and to apply what it had not flushed.
 func (w *world) leftAlone(ctx context.Context, within time.Duration) error {
 	begin := time.Now()
 	err := w.serveWithin(ctx, within)
 	if took := time.Since(begin); err == nil && took < within {
-		w.say("two nodes ack alone after %v", took.Round(time.Millisecond))
+		w.say("%d nodes ack alone after %v", w.minority()+1, took.Round(time.Millisecond))
 	}
 	return errors.Join(err, hold(ctx, aloneTime-time.Since(begin)))
 }
@@ -224,8 +259,9 @@ func partition(ctx context.Context, w *world, s Step) error {
 		var err error
 		switch s.Variant {
 		case cutBoth:
-			w.say("%s cut off", n.ID)
-			err = w.c.Isolate(n)
+			hit := w.victims(ctx, s)
+			w.say("%s cut off", ids(hit))
+			err = each(hit, w.c.Isolate)
 		case cutUnheard:
 			w.say("%s is not heard", n.ID)
 			err = w.oneWay(n, func(o *Node) error { return w.c.Net.Set(n.Slot, o.Slot, cut) })
@@ -286,7 +322,7 @@ func delays(ctx context.Context, w *world, s Step) error {
 
 // rolling is S12.
 func rolling(ctx context.Context, w *world, s Step) error {
-	for k := range nodes {
+	for k := range s.Order {
 		n := w.node(s, k)
 		w.say("restarting %s", n.ID)
 		if err := w.c.Stop(ctx, n); err != nil {
@@ -304,14 +340,15 @@ func rolling(ctx context.Context, w *world, s Step) error {
 
 // mixed takes the majority away, too, for a while.
 func mixed(ctx context.Context, w *world, s Step) error {
-	a, b := w.node(s, 0), w.node(s, 1)
+	a, rest, _ := w.sides(s)
+	b := rest[0]
 	return w.during(s.Name, func() error {
-		w.say("slow links, %s cut off, %s killed", a.ID, b.ID)
+		w.say("slow links, %s cut off, %s killed", ids(a), b.ID)
 		err := errors.Join(
 			w.oneWay(b, func(o *Node) error {
 				return w.c.Net.SetBoth(b.Slot, o.Slot, netcut.State{Delay: delay, Jitter: jitter})
 			}),
-			w.c.Isolate(a), hold(ctx, s.Hold/2), w.c.Kill(b), hold(ctx, downTime), w.c.Start(b), hold(ctx, s.Hold),
+			each(a, w.c.Isolate), hold(ctx, s.Hold/2), w.c.Kill(b), hold(ctx, downTime), w.c.Start(b), hold(ctx, s.Hold),
 		)
 		w.c.Net.Heal()
 		return errors.Join(err, w.ready(ctx))

@@ -121,7 +121,7 @@ func (w *world) yields(ctx context.Context, s Step, n *Node, by time.Duration) e
 		return ctx.Err()
 	case gone:
 		w.say("another node leads after %v", time.Since(begin).Round(time.Millisecond))
-	case w.c.Kind == Holdfast:
+	case w.c.Kind.Ours():
 		w.broken("%s still leads, its wall clock off by %v for %v", n.ID, by, yieldsWithin)
 	}
 	return nil

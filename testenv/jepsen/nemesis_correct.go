@@ -87,7 +87,7 @@ func (c *watchedClock) open(ctx context.Context, maxAge time.Duration) error {
 	defer cancel()
 	return process.Until(bound, func() error {
 		_, err := c.js.CreateOrUpdateStream(bound, jetstream.StreamConfig{
-			Name: streamAge, Subjects: []string{"age"}, Replicas: nodes, MaxAge: maxAge,
+			Name: streamAge, Subjects: []string{"age"}, Replicas: len(c.w.c.Nodes), MaxAge: maxAge,
 		})
 		return err
 	})

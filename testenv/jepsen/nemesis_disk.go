@@ -78,7 +78,7 @@ func (w *world) ends(ctx context.Context, n *Node, within time.Duration) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case w.c.Kind != Holdfast: // its own business
+	case !w.c.Kind.Ours(): // its own business
 	case !ended:
 		w.broken("%s did not end within %v", n.ID, within)
 	case n.child.ExitCode() != exitStopped:
@@ -103,7 +103,7 @@ func (w *world) serveWithin(ctx context.Context, within time.Duration) error {
 
 // reach waits until a node has applied what the others have applied now.
 func (w *world) reach(ctx context.Context, n *Node) error {
-	if w.c.Kind != Holdfast {
+	if !w.c.Kind.Ours() {
 		return nil
 	}
 	goal := map[int]uint64{}
@@ -222,7 +222,7 @@ func (w *world) moves(ctx context.Context, s Step, n *Node, after string) error 
 		return ctx.Err()
 	case moved:
 		w.say("another node than %s leads after %v", n.ID, time.Since(begin).Round(time.Millisecond))
-	case w.c.Kind == Holdfast:
+	case w.c.Kind.Ours():
 		w.broken("no other node than %s leads %v after %s", n.ID, movesWithin, after)
 	}
 	return nil
@@ -230,7 +230,7 @@ func (w *world) moves(ctx context.Context, s Step, n *Node, after string) error 
 
 // leads is the node that leads, as the others than n say; empty if none of them knows.
 func (w *world) leads(ctx context.Context, s Step, n *Node) string {
-	for k := range nodes {
+	for k := range s.Order {
 		if o := w.node(s, k); o != n && o.Running() && !o.paused {
 			ask, cancel := context.WithTimeout(ctx, connectTimeout)
 			id := leaderAs(ask, o)

@@ -61,7 +61,7 @@ func (p *fullProbe) prepare(ctx context.Context) error {
 	var cons jetstream.Consumer
 	err := process.Until(ctx, func() (err error) {
 		_, err = p.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-			Name: streamFull, Subjects: []string{"full.*"}, Retention: jetstream.WorkQueuePolicy, Replicas: nodes,
+			Name: streamFull, Subjects: []string{"full.*"}, Retention: jetstream.WorkQueuePolicy, Replicas: len(p.w.c.Nodes),
 		})
 		if err != nil {
 			return err
@@ -158,7 +158,7 @@ func diskFull(ctx context.Context, w *world, s Step) error {
 	case hitFollower:
 		hit = []*Node{w.follower(s, leader)}
 	}
-	if w.c.Kind != Holdfast {
+	if !w.c.Kind.Ours() {
 		w.say("disks of %d nodes full for %v", len(hit), s.Hold)
 		return errors.Join(each(hit, func(n *Node) error { return n.disk.fill(0) }), hold(ctx, s.Hold),
 			each(hit, func(n *Node) error { return n.disk.free() }), hold(ctx, time.Second), w.ready(ctx))

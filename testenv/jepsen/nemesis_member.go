@@ -23,7 +23,7 @@ import (
 func membershipFaults() map[string]nemesis {
 	return map[string]nemesis{
 		"grow": {
-			what:   "three nodes become five and three again, by command, a leader killed in between",
+			what:   "three nodes become five (or five seven) and as many as before again, by command, a leader killed in between",
 			common: true, alone: true, run: grow,
 			foreign: "new servers get no vote there: the replicas of a stream are a setting of the stream",
 		},
@@ -101,6 +101,9 @@ func (n *Node) voting(ctx context.Context, voters int) error {
 	return nil
 }
 
+// grownBy is how many nodes join for a while.
+const grownBy = 2
+
 // grow is S7 with more nodes.
 func grow(ctx context.Context, w *world, s Step) (err error) {
 	var more []*Node
@@ -111,13 +114,14 @@ func grow(ctx context.Context, w *world, s Step) (err error) {
 			}
 		}
 		if err != nil {
-			err = errors.Join(err, w.voting(ctx, nodes))
+			err = errors.Join(err, w.voting(ctx, len(w.c.Nodes)))
 		}
 		for _, n := range more {
 			err = errors.Join(err, w.c.Kill(n), w.c.wipe(n))
 		}
 	}()
-	for _, slot := range []string{"n4", "n5"} {
+	for k := range grownBy {
+		slot := fmt.Sprintf("n%d", len(w.c.Nodes)+1+k)
 		n, err := w.c.extra(ctx, slot, fmt.Sprintf("%s-at-%d", slot, w.h.now()/time.Second))
 		if err != nil {
 			return err
@@ -128,11 +132,11 @@ func grow(ctx context.Context, w *world, s Step) (err error) {
 			return err
 		}
 	}
-	if err := w.voting(ctx, nodes+len(more)); err != nil {
+	if err := w.voting(ctx, len(w.c.Nodes)+len(more)); err != nil {
 		return err
 	}
 	n := w.leader(ctx, s)
-	w.say("five vote; killing %s", n.ID)
+	w.say("%d vote; killing %s", len(w.c.Nodes)+len(more), n.ID)
 	err = errors.Join(w.c.Kill(n), hold(ctx, s.Hold), w.c.Start(n), w.ready(ctx))
 	if err != nil {
 		return err
@@ -143,7 +147,7 @@ func grow(ctx context.Context, w *world, s Step) (err error) {
 			return err
 		}
 	}
-	if err := w.voting(ctx, nodes); err != nil {
+	if err := w.voting(ctx, len(w.c.Nodes)); err != nil {
 		return err
 	}
 	for _, n := range more {
@@ -198,7 +202,7 @@ func move(ctx context.Context, w *world, s Step) error {
 func returned(ctx context.Context, w *world, s Step) error {
 	n := w.victim(ctx, s)
 	w.say("%s is %s and removed", n.ID, s.Variant)
-	out := func() error { return errors.Join(w.removed(ctx, n.ID), w.voting(ctx, nodes-1)) }
+	out := func() error { return errors.Join(w.removed(ctx, n.ID), w.voting(ctx, len(w.c.Nodes)-1)) }
 	var err error
 	if s.Variant == returnPaused {
 		err = w.during(s.Name, func() error { return errors.Join(w.c.Pause(n), out(), w.c.Resume(n)) })
@@ -212,7 +216,7 @@ func returned(ctx context.Context, w *world, s Step) error {
 		return err
 	}
 	w.say("%s comes back without its files", n.ID)
-	return errors.Join(w.c.wipe(n), w.c.Start(n), w.voting(ctx, nodes), w.ready(ctx))
+	return errors.Join(w.c.wipe(n), w.c.Start(n), w.voting(ctx, len(w.c.Nodes)), w.ready(ctx))
 }
 
 // heard waits until gossip hears a node at all the others: for half a minute after it moved it hears neither the

@@ -15,7 +15,7 @@ type Step struct {
 	// Quiet is the time before it, Hold how long the fault lasts.
 	Quiet, Hold time.Duration
 	// Order is a permutation of the nodes: who is hit first.
-	Order [nodes]int
+	Order []int
 	// Choice is for what differs from nemesis to nemesis.
 	Choice uint64
 	// Variant is one of those of the nemesis, empty if it has none.
@@ -26,7 +26,8 @@ type Step struct {
 
 // on is the step with a node in front, which alone may be hit.
 func (s Step) on(node int) Step {
-	k := slices.Index(s.Order[:], node)
+	s.Order = slices.Clone(s.Order)
+	k := slices.Index(s.Order, node)
 	s.Order[0], s.Order[k] = s.Order[k], s.Order[0]
 	s.Fixed = true
 	return s
@@ -144,8 +145,8 @@ func firstRound(seed uint64, names []string) []string {
 }
 
 // NewPlan makes the steps of a run: a pure function of its arguments. Each nemesis
-// comes once before any comes again. The run decides how many steps it has time for.
-func NewPlan(seed uint64, names []string, steps int) []Step {
+// comes once before any comes again; nodes are those of the cluster. The run decides how many steps it has time for.
+func NewPlan(seed uint64, names []string, nodes, steps int) []Step {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	between := func(lo, hi time.Duration) time.Duration {
 		return lo + time.Duration(rng.Int64N(int64((hi-lo)/millis)))*millis
@@ -173,7 +174,7 @@ func NewPlan(seed uint64, names []string, steps int) []Step {
 			s.Variant = variantAt(seed, seen[name], all[name].variants, blocks)
 			seen[name]++
 		}
-		copy(s.Order[:], rng.Perm(nodes))
+		s.Order = rng.Perm(nodes)
 		out, deck = append(out, s), deck[1:]
 	}
 	return out

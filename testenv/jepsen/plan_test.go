@@ -20,14 +20,14 @@ import (
 func TestPlanIsTheSeeds(t *testing.T) {
 	t.Parallel()
 	names := defaults()
-	plan := NewPlan(7, names, 3*len(names))
-	if diff := cmp.Diff(plan, NewPlan(7, names, 3*len(names))); diff != "" {
+	plan := NewPlan(7, names, 3, 3*len(names))
+	if diff := cmp.Diff(plan, NewPlan(7, names, 3, 3*len(names))); diff != "" {
 		t.Errorf("two plans of one seed differ:\n%s", diff)
 	}
-	if cmp.Equal(plan, NewPlan(8, names, 3*len(names))) {
+	if cmp.Equal(plan, NewPlan(8, names, 3, 3*len(names))) {
 		t.Error("two seeds give one plan")
 	}
-	if diff := cmp.Diff(plan[:5], NewPlan(7, names, 5)); diff != "" {
+	if diff := cmp.Diff(plan[:5], NewPlan(7, names, 3, 5)); diff != "" {
 		t.Errorf("a shorter plan is not the beginning of a longer one:\n%s", diff)
 	}
 	for round := range 3 {
@@ -41,9 +41,7 @@ func TestPlanIsTheSeeds(t *testing.T) {
 		}
 	}
 	for i, s := range plan {
-		order := s.Order
-		slices.Sort(order[:])
-		if order != [nodes]int{0, 1, 2} {
+		if !permutes(s.Order, 3) {
 			t.Errorf("step %d has the order %v", i, s.Order)
 		}
 		if s.Hold < holdMin || s.Hold >= holdMax || (i > 0 && (s.Quiet < quietMin || s.Quiet >= quietMax)) {
@@ -53,7 +51,7 @@ func TestPlanIsTheSeeds(t *testing.T) {
 	if plan[0].Quiet != firstQuiet {
 		t.Errorf("the first quiet is %v", plan[0].Quiet)
 	}
-	if got := NewPlan(1, nil, 5); got != nil {
+	if got := NewPlan(1, nil, 3, 5); got != nil {
 		t.Errorf("no nemeses give %v", got)
 	}
 }
@@ -146,7 +144,7 @@ func TestWhatWasNotReachedIsSaid(t *testing.T) {
 
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
-	ok := Config{Kind: Holdfast, Rate: 1, Length: time.Second}
+	ok := Config{Kind: Holdfast, Nodes: 3, Rate: 1, Length: time.Second}
 	for _, tt := range []struct {
 		name   string
 		change func(*Config)
@@ -156,6 +154,9 @@ func TestConfigIsChecked(t *testing.T) {
 		{"most", func(c *Config) { c.Rate = MaxRate }, true},
 		{"rate 0", func(c *Config) { c.Rate = 0 }, false},
 		{"rate above", func(c *Config) { c.Rate = MaxRate + 1 }, false},
+		{"five nodes", func(c *Config) { c.Nodes = 5 }, true},
+		{"four nodes", func(c *Config) { c.Nodes = 4 }, false},
+		{"no node", func(c *Config) { c.Nodes = 0 }, false},
 		{"no length", func(c *Config) { c.Length = 0 }, false},
 		{"unknown nemesis", func(c *Config) { c.Nemeses = []string{"flood"} }, false},
 	} {

@@ -101,7 +101,7 @@ func (p *probe) publish(ctx context.Context, i int) (*jetstream.PubAck, error) {
 func (p *probe) store(ctx context.Context) (jetstream.Consumer, error) {
 	err := process.Until(ctx, func() error {
 		_, err := p.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-			Name: streamProbe, Subjects: []string{"clock.*"}, Replicas: nodes, Duplicates: probeWindow, MaxAge: ageSlack,
+			Name: streamProbe, Subjects: []string{"clock.*"}, Replicas: len(p.w.c.Nodes), Duplicates: probeWindow, MaxAge: ageSlack,
 		})
 		return err
 	})
@@ -267,7 +267,7 @@ func (p *probe) count(ctx context.Context, want uint64) error {
 // tell says what was found.
 func (p *probe) tell(late int) {
 	for _, what := range p.wrong {
-		if p.w.c.Kind == Holdfast {
+		if p.w.c.Kind.Ours() {
 			p.w.broken("%s", what)
 		} else {
 			p.w.say("%s", what)

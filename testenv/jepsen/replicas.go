@@ -22,7 +22,7 @@ const (
 
 // replicas are those that a cluster must have at its end. nats-server tells no states.
 func (c *Cluster) replicas() []Replica {
-	if c.Kind != Holdfast {
+	if !c.Kind.Ours() {
 		return nil
 	}
 	var out []Replica

@@ -13,7 +13,7 @@ import (
 func (r *Report) Text() string {
 	var b strings.Builder
 	v := r.Verdict
-	fmt.Fprintf(&b, "%s, seed %d: %d steps in %.0f s, %.0f acked publishes a second\n", r.Kind, r.Seed, len(r.Steps),
+	fmt.Fprintf(&b, "%s, %d nodes, seed %d: %d steps in %.0f s, %.0f acked publishes a second\n", r.Kind, r.size(), r.Seed, len(r.Steps),
 		r.Seconds, r.Rate)
 	fmt.Fprintf(&b, "%-8s %9s %9s %8s %8s %9s %6s %24s\n", "stream", "attempted", "acked", "unknown", "refused",
 		"recovered", "lost", "prefix/middle/postfix")
@@ -56,9 +56,17 @@ func (r *Report) Text() string {
 		b.WriteString("\n")
 	}
 	if len(problems) == 0 {
-		b.WriteString("nothing acked was lost, and nothing is wrong\n")
+		b.WriteString(r.praise() + "\n")
 	}
 	return b.String()
+}
+
+// praise says what a run without a problem has shown.
+func (r *Report) praise() string {
+	if r.Kind.level() != "" {
+		return "nothing is wrong but what the ack level allows"
+	}
+	return "nothing acked was lost, and nothing is wrong"
 }
 
 // fault is the name of the nemesis of a step, with its variant if it has any.

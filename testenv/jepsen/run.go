@@ -42,6 +42,8 @@ type Config struct {
 	// OneVictim: all damage to files in this run is done to one node only, so that a system
 	// that does not notice damage loses no majority of its replicas by it.
 	OneVictim bool
+	// Nodes is how many the cluster has, and replicas each stream: 3 or 5; 0: 3.
+	Nodes int
 	// Disk is what nodes have their files on; Lazyfs is the program of testenv/lazyfs, for Lazy.
 	Disk   DiskKind
 	Lazyfs string
@@ -58,6 +60,8 @@ func (c *Config) validate() error {
 	switch {
 	case c.Rate < MinRate || c.Rate > MaxRate:
 		return fmt.Errorf("rate %d: give %d to %d publishes a second", c.Rate, MinRate, MaxRate)
+	case !slices.Contains(sizes, c.Nodes):
+		return fmt.Errorf("%d nodes: give one of %v", c.Nodes, sizes)
 	case c.Length <= 0:
 		return fmt.Errorf("length %v: give more than nothing", c.Length)
 	}
@@ -83,6 +87,7 @@ type StepReport struct {
 type Report struct {
 	Kind    Kind     `json:"kind"`
 	Seed    uint64   `json:"seed"`
+	Nodes   int      `json:"nodes"`
 	Nemeses []string `json:"nemeses"`
 	Disk    DiskKind `json:"disk"`
 	// Steps ran, in this order; NotRun are nemeses that could not, and why.
@@ -112,9 +117,12 @@ type Report struct {
 	Verdict   *Verdict `json:"verdict"`
 }
 
+// size is the number of nodes; reports of before it was noted are of clusters of the usual size.
+func (r *Report) size() int { return cmp.Or(r.Nodes, sizes[0]) }
+
 // Problems are those of the verdict and of the run itself.
 func (r *Report) Problems() []Problem {
-	out := r.Verdict.Problems()
+	out := r.Verdict.Problems(r.Kind)
 	if len(r.Nemeses) > 0 && len(r.Steps) == 0 {
 		out = append(out, Problem{"no fault was carried out, so nothing was tested", Finding{Count: 1}})
 	}
@@ -140,11 +148,12 @@ func (r *Report) Problems() []Problem {
 // Run runs the workload under the plan of the seed, and judges what clients saw. An
 // error means that there is nothing to judge.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
+	cfg.Nodes = cmp.Or(cfg.Nodes, sizes[0])
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
 	r := &Report{
-		Kind: cfg.Kind, Seed: cfg.Seed, Nemeses: cfg.Nemeses,
+		Kind: cfg.Kind, Seed: cfg.Seed, Nodes: cfg.Nodes, Nemeses: cfg.Nemeses,
 		NotRun: map[string]string{}, LeftOutOf: map[string]int{},
 	}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
@@ -160,10 +169,10 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = r.run(ctx, c, cfg, NewPlan(cfg.Seed, names, maxSteps))
+	err = r.run(ctx, c, cfg, NewPlan(cfg.Seed, names, cfg.Nodes, maxSteps))
 	err = errors.Join(err, c.Close())
 	r.Revived, r.Strangers, r.Ended = c.Revived, c.Net.Unknown(), c.Ended
-	if cfg.Kind == Holdfast {
+	if cfg.Kind.Ours() {
 		var failed error
 		r.Crashed, failed = c.crashes()
 		err = errors.Join(err, failed)
@@ -198,7 +207,7 @@ func (r *Report) runnable(cfg Config, lacking string) []string {
 // foreign says why a fault is not run on a system; empty: it is.
 func foreign(kind Kind, name string) string {
 	switch {
-	case kind == Holdfast:
+	case kind.Ours():
 		return ""
 	case name == "clock"+variantSep+clockCorrect, name == "clock"+variantSep+clockAccept:
 		return "its only clocks are those of the machines"

@@ -17,22 +17,7 @@ import (
 	"github.com/holdfast-mq/holdfast/testenv/process"
 )
 
-// Kind is a system under test.
-type Kind string
-
-// Systems under test.
 const (
-	Holdfast Kind = "holdfast" // three nodes, quorum acks
-	Default  Kind = "default"  // nats-server's JetStream as it comes, three replicas
-	Always   Kind = "always"   // the same with sync_interval: always
-)
-
-// Kinds are all systems, in the order of tables.
-func Kinds() []Kind { return []Kind{Holdfast, Default, Always} }
-
-const (
-	// nodes is how many nodes a cluster has, and replicas a stream.
-	nodes = 3
 	// adminTimeout bounds one request to an admin or monitoring port.
 	adminTimeout = 3 * time.Second
 	// logTail is how much of a log an error shows, in bytes.
@@ -58,7 +43,7 @@ type flavor interface {
 // Node is one place for a process. Its client port never changes; its name and the
 // other ports do when the process leaves and another one joins in its place.
 type Node struct {
-	Slot   string // of the links: n1, n2, n3
+	Slot   string // of the links: n1, n2, …
 	ID     string // of the process
 	Client string
 	Admin  string
@@ -101,15 +86,11 @@ type Cluster struct {
 // newCluster prepares a cluster; Start starts its processes.
 func newCluster(ctx context.Context, cfg Config) (*Cluster, error) {
 	c := &Cluster{Kind: cfg.Kind, Net: netcut.New(), dir: cfg.Dir, bin: cfg.Bin, args: cfg.Args, skewed: cfg.Skewed}
-	switch cfg.Kind {
-	case Holdfast:
-		c.flavor = &holdfast{}
-	case Default, Always:
-		c.flavor = &streamServer{always: cfg.Kind == Always}
-	default:
-		return nil, fmt.Errorf("unknown system %q; there are %v", cfg.Kind, Kinds())
+	var err error
+	if c.flavor, err = flavorOf(cfg.Kind); err != nil {
+		return nil, err
 	}
-	for i := range nodes {
+	for i := range cfg.Nodes {
 		n := &Node{Slot: fmt.Sprintf("n%d", i+1)}
 		n.ID = n.Slot
 		c.Nodes = append(c.Nodes, n)

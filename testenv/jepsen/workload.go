@@ -50,7 +50,7 @@ func startLoad(ctx context.Context, c *Cluster, h *History, rate int, seed uint6
 	workCtx, cancelWorkers := context.WithCancel(ctx)
 	ctx, l.cancel = context.WithCancel(ctx)
 	l.cancelWorkers = cancelWorkers
-	every := time.Second * nodes * writersPerNode / time.Duration(rate)
+	every := time.Second * time.Duration(len(c.Nodes)*writersPerNode) / time.Duration(rate)
 	for i, n := range c.Nodes {
 		for k := range writersPerNode {
 			writer := i*writersPerNode + k
@@ -65,7 +65,7 @@ func startLoad(ctx context.Context, c *Cluster, h *History, rate int, seed uint6
 		if err != nil {
 			return l, err
 		}
-		l.wg.Go(func() { l.useRegisters(ctx, nc, js, i) })
+		l.wg.Go(func() { l.useRegisters(ctx, nc, js, i, len(c.Nodes)*writersPerNode+i) })
 		if _, js, err = l.connect(n, fmt.Sprint("worker-", i)); err != nil {
 			return l, err
 		}
@@ -124,7 +124,7 @@ func (l *load) write(ctx context.Context, js jetstream.JetStream, writer int, ev
 		if counter%workEvery == workEvery-1 {
 			p.Stream, subject = streamWork, "work."+strconv.Itoa(writer)
 		}
-		l.send(ctx, js, p, nats.NewMsg(subject))
+		l.send(ctx, js, p, l.kind.message(subject))
 	}
 }
 
@@ -148,12 +148,11 @@ func (l *load) send(ctx context.Context, js jetstream.JetStream, p Publish, m *n
 
 // useRegisters reads, and writes on top of what it last saw, registers that all nodes'
 // clients share.
-func (l *load) useRegisters(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, client int) {
+func (l *load) useRegisters(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, client, writer int) {
 	rng := rand.New(rand.NewPCG(l.seed, uint64(client)))
 	t := time.NewTicker(time.Second / registerRate)
 	defer t.Stop()
 	known := make(map[string]uint64)
-	writer := nodes*writersPerNode + client
 	for counter := 0; ; counter++ {
 		select {
 		case <-t.C:

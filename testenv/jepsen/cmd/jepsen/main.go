@@ -23,8 +23,9 @@ import (
 
 // cli is the command line.
 type cli struct {
-	System  []string `default:"holdfast" help:"Systems: holdfast, default, always."`
+	System  []string `default:"holdfast" help:"Systems: holdfast, holdfast-leader and -none (ack levels of writers), default, always."`
 	Seed    []uint64 `default:"0" env:"SEED" help:"Seeds of plans, a run for each; 0: one that is chosen, and printed."`
+	Nodes   int      `default:"3" help:"Nodes of a cluster, and replicas of a stream: 3 or 5."`
 	Seeds   int      `default:"1" help:"So many seeds in a row from each of them on."`
 	Minutes float64  `default:"3" env:"MINUTES" help:"How long load and faults last."`
 	Nemesis string   `default:"" help:"Faults, with :VARIANT or not; empty: the common ones; all; none; help lists them."`
@@ -136,7 +137,7 @@ func (c *cli) all(ctx context.Context, out io.Writer, seeds []uint64, names []st
 			} else {
 				say(out, "\n%s", r.Text())
 				reports = append(reports, r)
-				if r.Kind == jepsen.Holdfast && len(r.Problems()) > 0 {
+				if r.Kind.Ours() && len(r.Problems()) > 0 {
 					failed = append(failed, fmt.Errorf("%w; files and logs are in %s, and --seed %d replays the plan",
 						errBad, dir, seed))
 				}
@@ -168,11 +169,11 @@ func (c *cli) one(ctx context.Context, out io.Writer, what run) (*jepsen.Report,
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
 		return nil, err
 	}
-	say(out, "%s, seed %d, %.1f minutes: %s", what.kind, what.seed, c.Minutes, strings.Join(what.names, ","))
+	say(out, "%s, %d nodes, seed %d, %.1f minutes: %s", what.kind, c.Nodes, what.seed, c.Minutes, strings.Join(what.names, ","))
 	cfg := jepsen.Config{
-		Kind: what.kind, Dir: dir, Seed: what.seed, Length: time.Duration(c.Minutes * float64(time.Minute)),
+		Kind: what.kind, Dir: dir, Seed: what.seed, Length: time.Duration(c.Minutes * float64(time.Minute)), Nodes: c.Nodes,
 		Nemeses: what.names, Rate: c.Rate, Disk: jepsen.DiskKind(c.Disk), AcceptAfter: c.Accept,
-		OneVictim: slices.ContainsFunc(c.System, func(s string) bool { return s != string(jepsen.Holdfast) }),
+		OneVictim: slices.ContainsFunc(c.System, func(s string) bool { return !jepsen.Kind(s).Ours() }),
 		Log:       func(format string, args ...any) { say(out, format, args...) },
 	}
 	if err := c.build(ctx, &cfg, slices.ContainsFunc(what.names, jepsen.MovesClocks)); err != nil {
@@ -213,7 +214,7 @@ func (c *cli) build(ctx context.Context, cfg *jepsen.Config, skewed bool) (err e
 			cfg.Skewed, flags, env = true, []string{"-overlay", overlay}, []string{"CGO_ENABLED=0"}
 		}
 	}
-	if cfg.Kind != jepsen.Holdfast {
+	if !cfg.Kind.Ours() {
 		cfg.Bin, err = compile("testenv/bench", "natsserver")
 		return err
 	}
