@@ -167,3 +167,35 @@ func (w *world) agree() bool {
 	}
 	return true
 }
+
+// TestReplacementDies: a damaged replica is being replaced, and its node is lost for good as soon as the new replica has
+// answered once, whatever it has of the log. The two nodes that nothing happened to go on.
+func TestReplacementDies(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		t := w.t
+		end := w.careFor()
+		defer end()
+		acked := make(acks)
+		for i := range 50 {
+			w.publish(value(i), acked)
+		}
+		w.eventually("even", w.even)
+		victim := w.follower()
+		if err := victim.group().inst.Load().snapshot(); err != nil {
+			t.Fatal(err)
+		}
+		old := victim.group().Server()
+		victim.rotTables(1)
+		_, _ = victim.group().Reader().StateHash(t.Context()) // finds it
+		w.eventually("the new replica to answer the leader", func() bool {
+			now := victim.group().Server()
+			return now != old && slices.ContainsFunc(w.leader().group().Progress(), func(p Progress) bool {
+				return p.Server == now && p.Contact >= 0
+			})
+		})
+		w.fabric.Isolate(victim.name, w.others(victim)...)
+		victim.down()
+		w.pause(10 * time.Second) // for whatever changes of voters the leader takes for right
+		w.putAtLeastOnce("acknowledged by the other two")
+	})
+}

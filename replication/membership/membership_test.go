@@ -312,12 +312,13 @@ func TestStepLagEdge(t *testing.T) {
 	}
 }
 
+// TestWipedNodeEntersAsANewReplica: at no time do both of its replicas have a vote, which would be four of three nodes.
 func TestWipedNodeEntersAsANewReplica(t *testing.T) {
 	t.Parallel()
 	s := Settings{}.WithDefaults()
 	v := view("n1V n2V n3V", Desired{Voters: []string{"n1", "n2", "n3"}})
 	v.Replicas["n3"] = "n3/b"
-	want := []string{"add as non-voter n3/b", "make voter n3/b", "remove n3/a", "none "}
+	want := []string{"add as non-voter n3/b", "remove n3/a", "make voter n3/b", "none "}
 	for i, w := range want {
 		c := Step(s, v)
 		if got := fmt.Sprint(c.Kind, " ", c.Server); got != w {
@@ -327,10 +328,27 @@ func TestWipedNodeEntersAsANewReplica(t *testing.T) {
 		case AddFollower:
 			v.Members = append(v.Members, Member{Server: c.Server, Node: "n3"})
 		case Promote:
-			v.Members[3].Voter = true
+			v.Members[2].Voter = true
 		case Remove:
 			v.Members = append(v.Members[:2], v.Members[3:]...)
 		default:
 		}
+	}
+}
+
+// TestNoVoteBesideTheOldReplica: as long as the old replica of a node cannot be removed, the new one does not vote.
+func TestNoVoteBesideTheOldReplica(t *testing.T) {
+	t.Parallel()
+	s := Settings{}.WithDefaults()
+	v := view("n1V n2V n3V", Desired{Voters: []string{"n1", "n2", "n3"}})
+	v.Replicas["n3"] = "n3/b"
+	v.Members[1].Contact = time.Hour
+	v.Members = append(v.Members, Member{Server: "n3/b", Node: "n3"})
+	if c := Step(s, v); c.Kind != None || !strings.Contains(c.Reason, "n3/a keeps its vote") {
+		t.Errorf("n2 is silent: %v %s (%s), want nothing", c.Kind, c.Server, c.Reason)
+	}
+	v.Members[1].Contact = s.Contact
+	if c := Step(s, v); c.Kind != Remove || c.Server != "n3/a" {
+		t.Errorf("n2 answers: %v %s (%s), want n3/a removed", c.Kind, c.Server, c.Reason)
 	}
 }

@@ -57,7 +57,8 @@ type Change struct {
 }
 
 // Step returns the next change that brings a group towards what is desired.
-// Adding comes before removing; only one voter changes at a time.
+// Adding comes before removing, but for a replica whose node has another one now; only
+// one voter changes at a time.
 func Step(s Settings, v View) Change {
 	for _, f := range []func(Settings, *View) Change{enter, promote, shrink} {
 		if c := f(s, &v); c.Kind != None || c.Reason != "" {
@@ -87,12 +88,13 @@ func enter(_ Settings, v *View) Change {
 	return Change{}
 }
 
-// promote makes voters of those that have caught up.
+// promote makes voters of those that have caught up. A node's new replica waits until the old one is out: that never
+// answers again, so as a fourth voter of three nodes the new one would be one that the others cannot do without.
 func promote(s Settings, v *View) Change {
 	waiting := ""
 	for _, id := range v.Desired.Voters {
 		m := v.member(v.Replicas[id])
-		if m == nil || m.Voter {
+		if m == nil || m.Voter || v.votes(id) {
 			continue
 		}
 		if why := behind(s, m); why != "" {
@@ -105,6 +107,11 @@ func promote(s Settings, v *View) Change {
 		return Change{Reason: waiting}
 	}
 	return Change{}
+}
+
+// votes says whether any replica of a node has a vote.
+func (v *View) votes(node string) bool {
+	return slices.ContainsFunc(v.Members, func(m Member) bool { return m.Node == node && m.Voter })
 }
 
 // wantsOnlyPromotion says that nothing but waiting promotions keeps the group
@@ -171,8 +178,8 @@ func (v *View) without(s Settings, server string) (voters, answer int) {
 	return voters, answer
 }
 
-// replaced removes the old replica of a node that has a new one in the group, or
-// that is a voter in the way of one.
+// replaced removes the old replica of a node that has a new one in the group. Nobody is worse off without it, although
+// there is a voter less until the new one has caught up: what is left of it never answers again.
 func replaced(v *View) (out []Change) {
 	for i := range v.Members {
 		m := &v.Members[i]
