@@ -68,10 +68,14 @@ type Guard struct {
 	log *zap.Logger
 	fs  vfs.FS
 
-	mu       sync.Mutex // guards what follows and the ballast
+	file    sync.Mutex // guards the file of the ballast; taken before mu
+	growing vfs.File   // the ballast while it is being made
+
+	// mu guards what follows. It is never held while the disk is waited for: every publish asks what it guards, and
+	// one that hangs there would be stuck where nobody looks for a disk that hangs.
+	mu       sync.Mutex
 	free     int64
-	have     int64    // bytes of ballast
-	growing  vfs.File // the ballast while it is being made
+	have     int64 // bytes of ballast; changed by who holds file, too
 	refusing bool
 	full     uint64
 	tableAt  time.Time // when a table could not be written
@@ -200,32 +204,35 @@ func (g *Guard) tell() {
 // onFull gives the ballast back. Every write waits for it.
 func (g *Guard) onFull() {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.full++
-	gone := g.have
-	if err := g.discard(); err != nil {
+	was := g.refusing
+	g.full, g.refusing = g.full+1, true // so that the ballast does not grow on
+	g.mu.Unlock()
+	g.file.Lock()
+	defer g.file.Unlock()
+	gone, err := g.discard()
+	if err != nil {
 		g.log.Error("the ballast cannot be removed", zap.String("file", g.ballast()), zap.Error(err))
 	}
-	if was := g.refusing; !was || gone > 0 {
-		g.refusing = true
+	if !was || gone > 0 {
 		g.log.Error("the disk is full: publishes are refused, the ballast is given back",
 			zap.String("dir", g.cfg.Dir), zap.Int64("ballast", gone))
 	}
 }
 
-// discard removes the ballast, whole or growing; the caller holds mu.
-func (g *Guard) discard() error {
-	var err error
+// discard removes the ballast, whole or growing, and says how many bytes it had; the caller holds file.
+func (g *Guard) discard() (had int64, err error) {
 	if g.growing != nil {
 		err = g.growing.Close() // else its blocks would stay
 		g.growing = nil
 	}
-	g.have = 0
+	g.mu.Lock()
+	had, g.have = g.have, 0
+	g.mu.Unlock()
 	gone := g.cfg.FS.Remove(g.ballast())
 	if errors.Is(gone, fs.ErrNotExist) {
 		gone = nil
 	}
-	return errors.Join(err, gone)
+	return had, errors.Join(err, gone)
 }
 
 // Restore makes the ballast if it is not whole and there is room for it. Run calls it.
@@ -239,8 +246,8 @@ func (g *Guard) Restore(ctx context.Context) {
 			break
 		}
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	g.file.Lock()
+	defer g.file.Unlock()
 	if g.growing != nil {
 		_ = g.growing.Close() // not made to its end: the next time begins anew
 		g.growing = nil
@@ -249,29 +256,37 @@ func (g *Guard) Restore(ctx context.Context) {
 
 // grow writes the next chunk of the ballast; first begins. A ballast of another size is made anew.
 func (g *Guard) grow(first bool) (more bool, err error) {
+	g.file.Lock()
+	defer g.file.Unlock()
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	refusing, have := g.refusing, g.have
+	g.mu.Unlock()
 	switch {
-	case g.refusing || g.have == g.cfg.Ballast || (!first && g.growing == nil):
+	case refusing || have == g.cfg.Ballast || (!first && g.growing == nil):
 		return false, nil // given back meanwhile, perhaps
 	case g.growing == nil:
-		if err := g.discard(); err != nil || g.cfg.Ballast == 0 {
+		if _, err := g.discard(); err != nil || g.cfg.Ballast == 0 {
 			return false, err
 		}
 		if g.growing, err = g.cfg.FS.Create(g.ballast(), vfs.WriteCategoryUnspecified); err != nil {
 			g.growing = nil
 			return false, err
 		}
+		have = 0
 	}
-	b := make([]byte, min(chunk, g.cfg.Ballast-g.have))
-	random := rand.NewChaCha8([32]byte{byte(g.have >> 22)})
+	b := make([]byte, min(chunk, g.cfg.Ballast-have))
+	random := rand.NewChaCha8([32]byte{byte(have >> 22)})
 	_, _ = random.Read(b) // never fails
 	if _, err = g.growing.Write(b); err == nil {
 		err = g.growing.Sync()
 	}
 	if err != nil {
-		return false, errors.Join(err, g.discard())
+		_, failed := g.discard()
+		return false, errors.Join(err, failed)
 	}
-	g.have += int64(len(b))
-	return g.have < g.cfg.Ballast, nil
+	have += int64(len(b))
+	g.mu.Lock()
+	g.have = have
+	g.mu.Unlock()
+	return have < g.cfg.Ballast, nil
 }
