@@ -220,11 +220,15 @@ func (g *Group) quarantine(d *Damage) {
 }
 
 // retreat finishes what damaged began: the marker is durable before the instance
-// stops, and nothing of the files is open afterwards.
+// stops, and nothing of the files is open afterwards. A full disk that has no room for the marker is waited for: the
+// replica is out of service already, and mend tries again.
 func (g *Group) retreat() error {
 	d := g.hurt.Load()
+	if d == nil || d.Aside != "" || g.rep.Load().logs == nil {
+		return nil // done, by mend
+	}
 	if err := d.mark(g.cfg.FS, g.cfg.Dir); err != nil {
-		return fmt.Errorf("group %d: mark it as damaged (%s): %w", g.id, d.Reason, err)
+		return g.whenRoom(d, fmt.Errorf("group %d: mark it as damaged (%s): %w", g.id, d.Reason, err))
 	}
 	if in := g.inst.Swap(nil); in != nil {
 		if err := in.stop(); err != nil {

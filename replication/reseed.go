@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -30,6 +31,10 @@ const (
 const noHealthyMajority = "no leader with a healthy majority of the voters answers; nothing is replaced by itself: " +
 	"bring the other nodes back, or stop this node and use holdfast salvage"
 
+// noRoomToMend is why a damaged replica is not replaced yet.
+const noRoomToMend = "the disk is full: there is no room to note the damage, or for a new replica; " +
+	"it goes on by itself when there is"
+
 // mend brings a damaged replica's successor into being, one step at a call: with
 // the word of a leader that a majority is healthy without it, the files are set aside
 // and another incarnation, empty and with another name, starts in their place.
@@ -38,12 +43,19 @@ func (g *Group) mend(ctx context.Context) error {
 	switch {
 	case d == nil:
 		return nil
-	case d.Aside != "":
-		g.healed(d)
-		return nil
-	case g.rep.Load().logs != nil:
-		return nil // still to retreat
+	case d.Aside == "" && g.rep.Load().logs != nil:
+		return g.retreat() // told of the damage, or without room for the marker at the first try
+	case d.Aside == "":
+		return g.setAside(ctx, d)
+	case g.inst.Load() == nil:
+		return g.takePlace(ctx, d)
 	}
+	g.healed(d)
+	return nil
+}
+
+// setAside puts the files of a damaged replica aside, if the others can do without it, and another one in its place.
+func (g *Group) setAside(ctx context.Context, d *Damage) error {
 	if _, err := g.host.ask(ctx, g.id, kindReseed, nil); err != nil {
 		g.log.Info("the damaged replica stays as it is", zap.Error(err))
 		g.waits(d, noHealthyMajority)
@@ -51,20 +63,41 @@ func (g *Group) mend(ctx context.Context) error {
 	}
 	aside, err := setAside(g.cfg.FS, g.cfg.Dir, time.Now())
 	if err != nil {
-		return fmt.Errorf("group %d: %w", g.id, err)
+		return g.whenRoom(d, fmt.Errorf("group %d: %w", g.id, err))
 	}
 	g.log.Warn("damaged files set aside, an empty replica takes their place", zap.String("aside", aside))
 	now := *d
-	now.Aside, now.Waits = aside, "the new replica is empty and waits to become a member"
+	now.Aside = aside
 	g.hurt.Store(&now)
-	g.emptied = time.Now()
-	r, err := g.openReplica("")
-	if err != nil {
-		return fmt.Errorf("group %d: %w", g.id, err)
+	return g.takePlace(ctx, &now)
+}
+
+// takePlace opens an empty replica in the place of one that was set aside.
+func (g *Group) takePlace(ctx context.Context, d *Damage) error {
+	if g.rep.Load().logs == nil {
+		r, err := g.openReplica("")
+		if err != nil {
+			return g.whenRoom(d, fmt.Errorf("group %d: %w", g.id, err))
+		}
+		g.rep.Store(r)
 	}
-	g.rep.Store(r)
+	g.emptied = time.Now()
+	g.waits(d, "the new replica is empty and waits to become a member")
 	g.host.trans.Unquarantine(g.id)
 	return g.create(ctx)
+}
+
+// whenRoom has a step that a full disk had no room for made again, at the next turn of mend. The other groups of the
+// node go on meanwhile. Any other error it returns.
+func (g *Group) whenRoom(d *Damage, err error) error {
+	if !errors.Is(err, syscall.ENOSPC) {
+		return err
+	}
+	if d.Waits != noRoomToMend {
+		g.log.Error("a damaged replica is not replaced: the disk has no room for that", zap.Error(err))
+	}
+	g.waits(d, noRoomToMend)
+	return nil
 }
 
 // waits notes why nothing happens.
