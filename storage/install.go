@@ -282,13 +282,16 @@ func (i *Install) Commit() error {
 		err = fmt.Errorf("install snapshot %d: %w (%d)", i.meta.Index, ErrOvertaken, ptr.Snapshot.Index)
 		return errors.Join(err, i.Abort())
 	}
-	// From here on the directory may be the group's state: it is not removed on an error.
+	err = s.publish(Pointer{DB: i.name, Snapshot: i.meta, Installed: true})
+	if notPublished(err) && !i.recorded {
+		return errors.Join(err, i.Abort()) // nothing can go on with it
+	}
+	// From here on the directory may be the group's state, or be gone on with: it is not removed on an error.
 	i.done = true
-	if err := s.publish(Pointer{DB: i.name, Snapshot: i.meta, Installed: true}); err != nil {
-		i.leave(true)
+	i.leave(err != nil)
+	if err != nil {
 		return err
 	}
-	i.leave(false)
 	if i.recorded {
 		if err := s.removeRecord(); err != nil {
 			return err

@@ -3,12 +3,17 @@ package storage
 import (
 	"errors"
 	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/holdfast-mq/holdfast/storage/disk"
 	"github.com/holdfast-mq/holdfast/testenv/faultfs"
@@ -177,4 +182,39 @@ func TestOpenOnAFullDisk(t *testing.T) {
 			return
 		}
 	}
+}
+
+// TestInstallWithoutRoomForThePointer: what was received is dropped. Else each try would leave another copy on the full
+// disk.
+func TestInstallWithoutRoomForThePointer(t *testing.T) {
+	t.Parallel()
+	src := openStore(t, testConfig(vfs.NewMem()))
+	fill(t, src, 60)
+	o := offered(t, src)
+	var full atomic.Bool
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if full.Load() && op.Kind == errorfs.OpFileWrite && strings.HasSuffix(op.Path, "POINTER.tmp") {
+			return &os.PathError{Op: "write", Path: op.Path, Err: syscall.ENOSPC}
+		}
+		return nil
+	}))
+	s, err := Open(testConfig(fs))
+	must(t, err)
+	in, err := s.ContinueInstall(o.id, o.meta)
+	must(t, err)
+	_, err = in.Write(o.data)
+	must(t, err)
+	full.Store(true)
+	if err := in.Commit(); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("a commit without room: %v", err)
+	}
+	names, err := fs.List(testDir)
+	must(t, err)
+	states := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.HasPrefix(name, "db-") })
+	if len(states) != 1 {
+		t.Errorf("%v are there, want one state", names)
+	}
+	full.Store(false)
+	must(t, o.finish(t, s))
+	closeStore(t, s)
 }

@@ -76,12 +76,17 @@ func overtaken(h *handle, ptr *Pointer, meta *SnapshotMeta) error {
 	return nil
 }
 
+// notPublished says of an error of publish that a full disk has kept the old pointer in force.
+func notPublished(err error) bool {
+	return errors.Is(err, errNotReplaced) && errors.Is(err, syscall.ENOSPC)
+}
+
 // publish replaces the pointer file; the caller holds pointerMu.
 func (s *Store) publish(ptr Pointer) error {
 	ptr.Snapshot.Conf = append([]byte(nil), ptr.Snapshot.Conf...)
 	if err := writePointer(s.fs, s.cfg.Dir, &ptr); err != nil {
 		err = fmt.Errorf("publish snapshot %d: %w", ptr.Snapshot.Index, err)
-		if errors.Is(err, errNotReplaced) && errors.Is(err, syscall.ENOSPC) {
+		if notPublished(err) {
 			return err // tried again when there is room
 		}
 		// Which of the two is on disk is not known: only a new start can tell.
