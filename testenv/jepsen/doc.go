@@ -3,9 +3,11 @@
 //
 // # Systems
 //
-//	holdfast  three processes of Holdfast, quorum acks
-//	default   three of nats-server, streams with three replicas
-//	always    the same with sync_interval: always
+//	holdfast         three processes of Holdfast, or five; quorum acks
+//	holdfast-leader  the same; the writers ask for the ack level leader
+//	holdfast-none    or none
+//	default          as many of nats-server, streams with as many replicas
+//	always           the same with sync_interval: always
 //
 // Links between nodes go through testenv/netcut. Each node has a disk of its own, of
 // testenv/lazyfs, which loses what was not synced at a power cut, or an ext4 image behind
@@ -53,6 +55,8 @@
 // drained, and each node in turn is made the leader and the streams are read through
 // it. Of Holdfast, the states of all replicas are compared by a hash over all rows, and each
 // must be there; and no log may tell of a panic, another end by the runtime, or a data race.
+// With a weaker level than quorum, lost, changed and disorder are allowed, but for registers, which
+// are written at quorum.
 // A run without a step, an acked publish, a confirmed ack or a read has tested nothing, which
 // is a violation, too.
 //
