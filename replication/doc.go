@@ -146,7 +146,8 @@
 // # Work-arounds for hashicorp/raft v1.8.0
 //
 // The transport has its own (heartbeats, pipelining, a hung disk, the vote
-// embargo). Here: an install over a log that reaches the snapshot or passes it
+// embargo). Here: an install over a log that reaches the snapshot or passes it drops
+// entries behind it that may have been acknowledged, which the log refuses, and
 // leaves Raft's memory of its last entry wrong, and every later append and install
 // fails (issue 697); a transfer to a peer that stops answering can refuse every
 // entry for ever (issue 696). Both are noticed, and the group's Raft instance is

@@ -37,6 +37,8 @@ type logStore struct {
 	// reach is how far the state goes, durable how far it goes after a power cut.
 	reach   func() uint64
 	durable func() uint64
+	// installed is the entry that the state in force stood for when it was taken here, or installed.
+	installed func() (index, term uint64)
 	// floor is the first entry that followers need which are being brought up.
 	floor  func() uint64
 	logger *zap.Logger
@@ -254,11 +256,21 @@ func (s *logStore) cutSuffix(lo uint64) error {
 	return err
 }
 
-// drop empties the log for a snapshot. Raft goes on behind the snapshot, whatever the outcome is.
+// drop empties the log for a snapshot. Raft goes on behind the snapshot, whatever the outcome is. What follows the
+// snapshot's own entry in the log stays (rule 6 of InstallSnapshot in the Raft paper): it may have been acknowledged, and
+// counted for a majority. Raft would drop it, as of any log that may have no gaps, and remembers it all the same.
 func (s *logStore) drop(first, last uint64) error {
 	reach := s.reach()
 	if first > reach {
 		return s.cutSuffix(first)
+	}
+	follows, err := s.follows(last)
+	if err != nil {
+		return err
+	}
+	if index, _ := s.installed(); follows {
+		s.astray(fmt.Sprintf("a snapshot of entry %d was installed, and the log goes on to %d", index, last))
+		return s.cutPrefix(index)
 	}
 	if err := s.reset(first, last); err != nil {
 		s.astray(fmt.Sprintf("its log, which ends at %d, was not dropped for a snapshot: %v", last, err))
@@ -268,6 +280,19 @@ func (s *logStore) drop(first, last uint64) error {
 		s.astray(fmt.Sprintf("a snapshot was installed over a log that reached %d", last))
 	}
 	return nil
+}
+
+// follows says whether the log, which ends at last, goes on behind the entry that the state stands for.
+func (s *logStore) follows(last uint64) (bool, error) {
+	index, term := s.installed()
+	if last <= index {
+		return false, nil
+	}
+	got, err := s.log.Term(index)
+	if errors.Is(err, seglog.ErrNotFound) {
+		return false, nil
+	}
+	return got == term, err
 }
 
 // reset drops all entries. Only an install drops ones that are applied, and what it installed is durable.

@@ -27,6 +27,7 @@ type logBench struct {
 	fs      *vfs.MemFS
 	reached uint64
 	flushed uint64
+	snap    [2]uint64 // index and term of the snapshot
 	fatals  []error
 	astray  []string
 	confs   []raft.Configuration
@@ -54,6 +55,7 @@ func (b *logBench) open(fs vfs.FS) {
 	)
 	b.reach = func() uint64 { return b.reached }
 	b.durable = func() uint64 { return b.flushed }
+	b.installed = func() (index, term uint64) { return b.snap[0], b.snap[1] }
 	b.logStore.astray = func(reason string) { b.astray = append(b.astray, reason) }
 	b.stored = func(c raft.Configuration) { b.confs = append(b.confs, c) }
 }
@@ -201,6 +203,7 @@ func TestLogStoreDeletes(t *testing.T) {
 		name             string
 		lo, hi           uint64
 		reached, flushed uint64
+		term             uint64 // of the snapshot, which reaches as far as the state; 0: another one than the log's
 		first, last      uint64 // afterwards; the log holds 11 to 20 of term 3 before
 		astray           bool
 		damaged, refused bool
@@ -227,6 +230,18 @@ func TestLogStoreDeletes(t *testing.T) {
 			reached: 15, flushed: 15, first: 0, last: 0, astray: true,
 		},
 		{
+			name: "all, installed within, and the log goes on behind it", lo: 11, hi: 20,
+			reached: 15, flushed: 15, term: 3, first: 16, last: 20, astray: true,
+		},
+		{
+			name: "all, installed at the end of such a log", lo: 11, hi: 20,
+			reached: 20, flushed: 20, term: 3, first: 0, last: 0, astray: true,
+		},
+		{
+			name: "all, installed beyond, in the same term", lo: 11, hi: 20,
+			reached: 25, flushed: 25, term: 3, first: 0, last: 0,
+		},
+		{
 			name: "all, applied and not durable", lo: 11, hi: 20,
 			reached: 15, flushed: 10, first: 11, last: 20, refused: true, astray: true,
 		},
@@ -242,7 +257,7 @@ func TestLogStoreDeletes(t *testing.T) {
 				t.Fatal(err)
 			}
 			b.store(entries(11, 20, 3)...)
-			b.reached, b.flushed = tc.reached, tc.flushed
+			b.reached, b.flushed, b.snap = tc.reached, tc.flushed, [2]uint64{tc.reached, tc.term}
 			err := b.DeleteRange(tc.lo, tc.hi)
 			if got := errors.Is(
 				err,

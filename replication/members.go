@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -204,7 +206,13 @@ func (in *instance) successor(node string) (raft.ServerAddress, error) {
 		return !voter || (node != "" && n != node) || now.Sub(p.Contact) > transferFresh ||
 			p.Match+uint64(in.limit) < last
 	})
-	if len(fit) == 0 {
+	switch {
+	case node == in.g.host.cfg.NodeID:
+		return "", fmt.Errorf("%w: node %q leads group %d already", record.ErrRefused, node, in.g.id)
+	case node != "" && !slices.Contains(slices.Collect(maps.Values(voters)), node):
+		return "", fmt.Errorf("%w: node %q has no vote in group %d; besides the leader, %s have", record.ErrRefused, node,
+			in.g.id, strings.Join(slices.Sorted(maps.Values(voters)), ", "))
+	case len(fit) == 0:
 		return "", fmt.Errorf("%w: no voter %q that is caught up and answered within %v",
 			record.ErrRefused, node, transferFresh)
 	}

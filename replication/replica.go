@@ -82,6 +82,10 @@ func (g *Group) openFiles(r *replica) error {
 	r.fsm.wrote = g.changed
 	r.logs.reach = func() uint64 { a := r.store.Applied(); return a.Reach() }
 	r.logs.durable = r.store.DurableApplied
+	r.logs.installed = func() (index, term uint64) {
+		snap := r.store.Pointer().Snapshot
+		return snap.Index, snap.Term
+	}
 	r.logs.stored = func(c raft.Configuration) {
 		if in := g.inst.Load(); in != nil {
 			in.setVoters(c)

@@ -94,6 +94,10 @@ func newCrashBench(t *testing.T, disk *vfs.MemFS) *crashBench {
 	b.logs = newLogStore(b.log, testBoot, zap.NewNop(), fatal)
 	b.logs.reach = func() uint64 { a := b.store.Applied(); return a.Reach() }
 	b.logs.durable = b.store.DurableApplied
+	b.logs.installed = func() (index, term uint64) {
+		snap := b.store.Pointer().Snapshot
+		return snap.Index, snap.Term
+	}
 	b.snaps = &snapshots{
 		store: b.store, logged: b.log.LastIndex, offers: newOffers(b.store, b.logs, testRetention(), zap.NewNop()),
 	}

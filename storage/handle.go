@@ -27,6 +27,7 @@ type handle struct {
 	compactions *compactions
 	name        string // within the group's directory
 	path        string
+	lists       string // the file that listed the tables when it was opened
 
 	refs   int  // guarded by Store.mu; the store itself holds one
 	remove bool // guarded by Store.mu; the files go when it is closed
@@ -163,7 +164,8 @@ func tableNumber(text string) string {
 // formatMarker starts the name of the file that says Pebble's format; it ends in the number.
 const formatMarker = "marker.format-version."
 
-// checkFormat refuses the files of a newer Pebble: they are not damaged.
+// checkFormat refuses the files of a newer Pebble: they are not damaged. It notes what lists the tables: Pebble takes the
+// damaged end of that for a torn write, so that what it lists there is missing without an error.
 func (h *handle) checkFormat(fsys FS) error {
 	names, err := fsys.List(h.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -172,7 +174,11 @@ func (h *handle) checkFormat(fsys FS) error {
 	if err != nil {
 		return fmt.Errorf("list %s: %w", h.path, err)
 	}
+	h.lists = h.path
 	for _, name := range names {
+		if file := fsys.PathJoin(h.path, name); strings.HasPrefix(name, "MANIFEST-") && file > h.lists {
+			h.lists = file
+		}
 		rest, ok := strings.CutPrefix(name, formatMarker)
 		if !ok {
 			continue
@@ -220,18 +226,6 @@ func (s *Store) options(h *handle, mode openMode) *pebble.Options {
 	return o
 }
 
-// closeHandle closes a database. All that Pebble writes then is the end of a write-ahead log that holds nothing: a full
-// disk is no failure.
-func (s *Store) closeHandle(h *handle) error {
-	defer s.handles.Done()
-	err := h.db.Close()
-	if errors.Is(err, syscall.ENOSPC) {
-		s.log.Debug("closed on a full disk", zap.String("db", h.name), zap.Error(err))
-		err = nil
-	}
-	return errors.Join(err, h.lock.Close())
-}
-
 // wrap marks corruption as damage and names the file.
 func (h *handle) wrap(err error) error {
 	if err == nil || !pebble.IsCorruptionError(err) {
@@ -240,6 +234,9 @@ func (h *handle) wrap(err error) error {
 	path := h.path
 	if p := h.corrupt.Load(); p != nil {
 		path = *p
+	}
+	if info := pebble.ExtractDataCorruptionInfo(err); info != nil {
+		path, err = info.Path, info.Details // err has a line of Pebble's own about them
 	}
 	return record.Damaged(path, "%w", err)
 }
@@ -303,7 +300,7 @@ func (h *handle) load() (Applied, error) {
 	case err != nil:
 		return a, err
 	case !ok:
-		return a, record.Damaged(h.path, "has no format version")
+		return a, record.Damaged(h.lists, "lists no table that has the format version")
 	}
 	for _, row := range []struct {
 		name  string

@@ -1,9 +1,13 @@
 package storage
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"sync"
+	"syscall"
+
+	"go.uber.org/zap"
 )
 
 // Pebble waits by itself, with its locks held, while too much is in memory or in tables of the top level: on a full
@@ -154,4 +158,16 @@ func (s *Store) room(h *handle, size int) {
 func (s *Store) crowded(h *handle) bool {
 	m := h.db.Metrics()
 	return m.MemTable.Size > uint64(s.cfg.MemTables)*uint64(s.cfg.MemTableSize) || m.Levels[0].Sublevels >= l0StopWrites
+}
+
+// closeHandle closes a database. All that Pebble writes then is the end of a write-ahead log that holds nothing: a full
+// disk is no failure.
+func (s *Store) closeHandle(h *handle) error {
+	defer s.handles.Done()
+	err := h.db.Close()
+	if errors.Is(err, syscall.ENOSPC) {
+		s.log.Debug("closed on a full disk", zap.String("db", h.name), zap.Error(err))
+		err = nil
+	}
+	return errors.Join(err, h.lock.Close())
 }

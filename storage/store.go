@@ -222,7 +222,7 @@ func (s *Store) openChecked(ptr *Pointer) (*handle, Applied, error) {
 	}
 	applied, err := h.load()
 	if err == nil && applied.Reach() < ptr.Snapshot.Index {
-		err = record.Damaged(h.path, "reaches entry %d, its snapshot stands for %d",
+		err = record.Damaged(h.lists, "leads to entry %d, its snapshot stands for %d",
 			applied.Reach(), ptr.Snapshot.Index)
 	}
 	if err != nil {
