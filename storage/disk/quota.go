@@ -8,23 +8,23 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// overQuota is EDQUOT that counts as ENOSPC: a user or, on ext4, a project that may not
+// quotaError is EDQUOT that counts as ENOSPC: a user or, on ext4, a project that may not
 // have more of a disk finds it full, and Pebble knows the one error only. It must be a
 // single chain, as Pebble looks at the end of it.
-type overQuota struct{ err error }
+type quotaError struct{ err error }
 
 // Error names the operation, the file and the quota.
-func (e overQuota) Error() string { return e.err.Error() }
+func (e quotaError) Error() string { return e.err.Error() }
 
 // Unwrap makes errors.Is find ENOSPC.
-func (e overQuota) Unwrap() error { return syscall.ENOSPC }
+func (e quotaError) Unwrap() error { return syscall.ENOSPC }
 
 // Is makes errors.Is find EDQUOT and the cause, too.
-func (e overQuota) Is(target error) bool { return errors.Is(e.err, target) }
+func (e quotaError) Is(target error) bool { return errors.Is(e.err, target) }
 
 func asFull(err error) error {
 	if errors.Is(err, syscall.EDQUOT) {
-		return overQuota{err}
+		return quotaError{err}
 	}
 	return err
 }

@@ -76,7 +76,7 @@ func (k Kind) message(subject string) *nats.Msg {
 }
 
 // flavorOf is what a system is made of.
-func flavorOf(k Kind) (flavor, error) {
+func flavorOf(k Kind) (flavor, error) { //nolint:ireturn // one of two
 	switch {
 	case k.Ours():
 		return &holdfast{}, nil

@@ -23,7 +23,7 @@ import (
 func membershipFaults() map[string]nemesis {
 	return map[string]nemesis{
 		"grow": {
-			what:   "three nodes become five (or five seven) and as many as before again, by command, a leader killed in between",
+			what:   "two nodes join and are removed again, by command, a leader killed in between",
 			common: true, alone: true, run: grow,
 			foreign: "new servers get no vote there: the replicas of a stream are a setting of the stream",
 		},

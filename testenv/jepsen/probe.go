@@ -101,7 +101,8 @@ func (p *probe) publish(ctx context.Context, i int) (*jetstream.PubAck, error) {
 func (p *probe) store(ctx context.Context) (jetstream.Consumer, error) {
 	err := process.Until(ctx, func() error {
 		_, err := p.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-			Name: streamProbe, Subjects: []string{"clock.*"}, Replicas: len(p.w.c.Nodes), Duplicates: probeWindow, MaxAge: ageSlack,
+			Name: streamProbe, Subjects: []string{"clock.*"}, Replicas: len(p.w.c.Nodes), Duplicates: probeWindow,
+			MaxAge: ageSlack,
 		})
 		return err
 	})

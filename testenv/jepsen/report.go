@@ -13,8 +13,8 @@ import (
 func (r *Report) Text() string {
 	var b strings.Builder
 	v := r.Verdict
-	fmt.Fprintf(&b, "%s, %d nodes, seed %d: %d steps in %.0f s, %.0f acked publishes a second\n", r.Kind, r.size(), r.Seed, len(r.Steps),
-		r.Seconds, r.Rate)
+	fmt.Fprintf(&b, "%s, %d nodes, seed %d: %d steps in %.0f s, %.0f acked publishes a second\n", r.Kind, r.size(), r.Seed,
+		len(r.Steps), r.Seconds, r.Rate)
 	fmt.Fprintf(&b, "%-8s %9s %9s %8s %8s %9s %6s %24s\n", "stream", "attempted", "acked", "unknown", "refused",
 		"recovered", "lost", "prefix/middle/postfix")
 	for _, s := range v.Streams {

@@ -23,7 +23,7 @@ import (
 
 // cli is the command line.
 type cli struct {
-	System  []string `default:"holdfast" help:"Systems: holdfast, holdfast-leader and -none (ack levels of writers), default, always."`
+	System  []string `default:"holdfast" help:"Systems: holdfast, holdfast-leader, holdfast-none, default, always."`
 	Seed    []uint64 `default:"0" env:"SEED" help:"Seeds of plans, a run for each; 0: one that is chosen, and printed."`
 	Nodes   int      `default:"3" help:"Nodes of a cluster, and replicas of a stream: 3 or 5."`
 	Seeds   int      `default:"1" help:"So many seeds in a row from each of them on."`
@@ -169,7 +169,8 @@ func (c *cli) one(ctx context.Context, out io.Writer, what run) (*jepsen.Report,
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
 		return nil, err
 	}
-	say(out, "%s, %d nodes, seed %d, %.1f minutes: %s", what.kind, c.Nodes, what.seed, c.Minutes, strings.Join(what.names, ","))
+	say(out, "%s, %d nodes, seed %d, %.1f minutes: %s", what.kind, c.Nodes, what.seed, c.Minutes,
+		strings.Join(what.names, ","))
 	cfg := jepsen.Config{
 		Kind: what.kind, Dir: dir, Seed: what.seed, Length: time.Duration(c.Minutes * float64(time.Minute)), Nodes: c.Nodes,
 		Nemeses: what.names, Rate: c.Rate, Disk: jepsen.DiskKind(c.Disk), AcceptAfter: c.Accept,
