@@ -45,9 +45,8 @@ func damageOnAFullDisk(w *world, left int64) {
 	}
 	end := w.careFor()
 	defer end()
-	acked := make(acks)
 	for i := range 50 {
-		w.publish(value(i), acked)
+		w.put(value(i))
 	}
 	w.eventually("even", w.even)
 	victim := w.follower()
@@ -65,7 +64,7 @@ func damageOnAFullDisk(w *world, left int64) {
 		return len(victim.fatal) > 0 || d != nil && d.Waits == noRoomToMend
 	})
 	for i := range 50 {
-		w.publish(value(50+i), acked)
+		w.put(value(50 + i))
 	}
 	w.pause(20 * time.Second)
 	if len(victim.fatal) > 0 {

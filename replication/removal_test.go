@@ -175,9 +175,8 @@ func TestReplacementDies(t *testing.T) {
 		t := w.t
 		end := w.careFor()
 		defer end()
-		acked := make(acks)
 		for i := range 50 {
-			w.publish(value(i), acked)
+			w.put(value(i))
 		}
 		w.eventually("even", w.even)
 		victim := w.follower()
