@@ -45,14 +45,7 @@ func damageOnAFullDisk(w *world, left int64) {
 	}
 	end := w.careFor()
 	defer end()
-	for i := range 50 {
-		w.put(value(i))
-	}
-	w.eventually("even", w.even)
-	victim := w.follower()
-	if err := victim.group().inst.Load().snapshot(); err != nil {
-		t.Fatal(err)
-	}
+	victim := w.flushedFollower(50)
 	q := quotas[slices.Index(w.nodes, victim)]
 	q.Fill(left)
 	victim.rotTables(1)

@@ -266,6 +266,7 @@ func (s *logStore) drop(first, last uint64) error {
 	}
 	follows, err := s.follows(last)
 	if err != nil {
+		s.astray(fmt.Sprintf("whether its log, which ends at %d, follows a snapshot, cannot be told: %v", last, err))
 		return err
 	}
 	if index, _ := s.installed(); follows {

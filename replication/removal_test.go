@@ -175,14 +175,7 @@ func TestReplacementDies(t *testing.T) {
 		t := w.t
 		end := w.careFor()
 		defer end()
-		for i := range 50 {
-			w.put(value(i))
-		}
-		w.eventually("even", w.even)
-		victim := w.follower()
-		if err := victim.group().inst.Load().snapshot(); err != nil {
-			t.Fatal(err)
-		}
+		victim := w.flushedFollower(50)
 		old := victim.group().Server()
 		victim.rotTables(1)
 		_, _ = victim.group().Reader().StateHash(t.Context()) // finds it

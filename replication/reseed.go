@@ -44,7 +44,10 @@ func (g *Group) mend(ctx context.Context) error {
 	case d == nil:
 		return nil
 	case d.Aside == "" && g.rep.Load().logs != nil:
-		return g.retreat() // told of the damage, or without room for the marker at the first try
+		if d.Waits == noRoomToMend {
+			return g.retreat() // again: there was no room for the marker
+		}
+		return nil // still to retreat
 	case d.Aside == "":
 		return g.setAside(ctx, d)
 	case g.inst.Load() == nil:

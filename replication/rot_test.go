@@ -24,6 +24,20 @@ func (n *node) rotTables(group uint32) (tables map[string]bool) {
 	return tables
 }
 
+// flushedFollower stores some values, and returns a follower whose tables hold them.
+func (w *world) flushedFollower(values int) *node {
+	w.t.Helper()
+	for i := range values {
+		w.put(value(i))
+	}
+	w.eventually("even", w.even)
+	n := w.follower()
+	if err := n.group().inst.Load().snapshot(); err != nil {
+		w.t.Fatal(err)
+	}
+	return n
+}
+
 // marker returns what the durable marker of a group says, wherever it is by now; nil without one.
 func (n *node) marker(group uint32) *Damage {
 	dir := fmt.Sprintf("data/groups/%d", group)

@@ -76,6 +76,7 @@ func (s *Store) openDB(name string, mode openMode) (*handle, error) {
 		name: name, path: s.fs.PathJoin(s.cfg.Dir, name), refs: 1, compactions: &compactions{},
 		eased: make(chan struct{}, 1),
 	}
+	h.lists = h.path
 	if mode == modeCreate {
 		if err := makeDir(s.fs, h.path); err != nil {
 			return nil, err
@@ -174,7 +175,6 @@ func (h *handle) checkFormat(fsys FS) error {
 	if err != nil {
 		return fmt.Errorf("list %s: %w", h.path, err)
 	}
-	h.lists = h.path
 	for _, name := range names {
 		if file := fsys.PathJoin(h.path, name); strings.HasPrefix(name, "MANIFEST-") && file > h.lists {
 			h.lists = file

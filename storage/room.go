@@ -171,3 +171,17 @@ func (s *Store) closeHandle(h *handle) error {
 	}
 	return errors.Join(err, h.lock.Close())
 }
+
+// finish closes a database that nobody uses any more, and removes it if another one has taken its place.
+func (s *Store) finish(h *handle) error {
+	err := s.closeHandle(h)
+	if !h.remove || err != nil {
+		return err
+	}
+	err = removeTree(s.fs, s.cfg.Dir, h.name)
+	if errors.Is(err, syscall.ENOSPC) { // what is left of it goes at the next open
+		s.log.Warn("no room to remove a state that was replaced", zap.String("db", h.name), zap.Error(err))
+		return nil
+	}
+	return err
+}

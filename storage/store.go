@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"go.uber.org/zap"
 
@@ -359,19 +358,6 @@ func (s *Store) retire(h *handle, remove bool) error {
 		return nil
 	}
 	return s.finish(h)
-}
-
-func (s *Store) finish(h *handle) error {
-	err := s.closeHandle(h)
-	if !h.remove || err != nil {
-		return err
-	}
-	err = removeTree(s.fs, s.cfg.Dir, h.name)
-	if errors.Is(err, syscall.ENOSPC) { // what is left of it goes at the next open
-		s.log.Warn("no room to remove a state that was replaced", zap.String("db", h.name), zap.Error(err))
-		return nil
-	}
-	return err
 }
 
 // SetAside moves a group's state directory out of the way instead of deleting

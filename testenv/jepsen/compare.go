@@ -202,7 +202,7 @@ func Table(reports []*Report) string {
 func sizesText(reports []*Report) string {
 	words := map[int]string{3: "three nodes, three replicas", 5: "five nodes, five replicas"}
 	var texts []string
-	for _, n := range sizes {
+	for _, n := range sizes() {
 		if slices.ContainsFunc(reports, func(r *Report) bool { return r.size() == n }) {
 			texts = append(texts, words[n])
 		}

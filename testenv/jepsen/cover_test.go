@@ -117,7 +117,7 @@ func TestOneVariantCanBeAskedFor(t *testing.T) {
 // TestOneNodeOnly: a step that may hit one node only keeps a permutation.
 func TestOneNodeOnly(t *testing.T) {
 	t.Parallel()
-	for _, size := range sizes {
+	for _, size := range sizes() {
 		for _, s := range NewPlan(3, []string{"bitflip"}, size, 20) {
 			before := slices.Clone(s.Order)
 			for node := range size {

@@ -75,20 +75,21 @@ func (k Kind) message(subject string) *nats.Msg {
 	return m
 }
 
-// flavorOf is what a system is made of.
-func flavorOf(k Kind) (flavor, error) { //nolint:ireturn // one of two
-	switch {
+// choose sets the flavor by the kind.
+func (c *Cluster) choose() error {
+	switch k := c.Kind; {
 	case k.Ours():
-		return &holdfast{}, nil
+		c.flavor = &holdfast{}
 	case k == Default, k == Always:
-		return &streamServer{always: k == Always}, nil
+		c.flavor = &streamServer{always: k == Always}
 	default:
-		return nil, fmt.Errorf("unknown system %q; there are %v", k, Kinds())
+		return fmt.Errorf("unknown system %q; there are %v", k, Kinds())
 	}
+	return nil
 }
 
 // sizes are the numbers of nodes that a cluster may have, the usual one first. A stream has as many replicas.
-var sizes = []int{3, 5} //nolint:gochecknoglobals // a constant
+func sizes() []int { return []int{3, 5} }
 
 // minority is how many of so many nodes a cluster can do without.
 func minority(nodes int) int { return (nodes - 1) / 2 }

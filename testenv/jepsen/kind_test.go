@@ -13,14 +13,14 @@ func TestKinds(t *testing.T) {
 		if got := k.message("a").Header.Get("Holdfast-Ack"); got != levels[k] {
 			t.Errorf("writers of %s ask for level %q, want %q", k, got, levels[k])
 		}
-		if _, err := flavorOf(k); err != nil || k.head() == "" {
+		if err := (&Cluster{Kind: k}).choose(); err != nil || k.head() == "" {
 			t.Errorf("%s: named %q, %v", k, k.head(), err)
 		}
 		if want := k != Default && k != Always; k.Ours() != want {
 			t.Errorf("%s is ours: %v", k, k.Ours())
 		}
 	}
-	if _, err := flavorOf("kafka"); err == nil {
+	if err := (&Cluster{Kind: "kafka"}).choose(); err == nil {
 		t.Error("kafka is a system")
 	}
 }
@@ -28,7 +28,7 @@ func TestKinds(t *testing.T) {
 // TestSides: either minority is one, and a majority with the node between them.
 func TestSides(t *testing.T) {
 	t.Parallel()
-	for _, size := range sizes {
+	for _, size := range sizes() {
 		w := &world{c: &Cluster{}, say: t.Logf}
 		for range size {
 			w.c.Nodes = append(w.c.Nodes, &Node{ID: "n"})
@@ -46,7 +46,7 @@ func TestSides(t *testing.T) {
 // TestVictimsAreAMinority: as many as can be spared, each once, the first of the step among them where it is fixed.
 func TestVictimsAreAMinority(t *testing.T) {
 	t.Parallel()
-	for _, size := range sizes {
+	for _, size := range sizes() {
 		w := &world{c: &Cluster{}, say: t.Logf}
 		for range size {
 			w.c.Nodes = append(w.c.Nodes, &Node{})

@@ -60,8 +60,8 @@ func (c *Config) validate() error {
 	switch {
 	case c.Rate < MinRate || c.Rate > MaxRate:
 		return fmt.Errorf("rate %d: give %d to %d publishes a second", c.Rate, MinRate, MaxRate)
-	case !slices.Contains(sizes, c.Nodes):
-		return fmt.Errorf("%d nodes: give one of %v", c.Nodes, sizes)
+	case !slices.Contains(sizes(), c.Nodes):
+		return fmt.Errorf("%d nodes: give one of %v", c.Nodes, sizes())
 	case c.Length <= 0:
 		return fmt.Errorf("length %v: give more than nothing", c.Length)
 	}
@@ -118,7 +118,7 @@ type Report struct {
 }
 
 // size is the number of nodes; reports of before it was noted are of clusters of the usual size.
-func (r *Report) size() int { return cmp.Or(r.Nodes, sizes[0]) }
+func (r *Report) size() int { return cmp.Or(r.Nodes, sizes()[0]) }
 
 // Problems are those of the verdict and of the run itself.
 func (r *Report) Problems() []Problem {
@@ -148,7 +148,7 @@ func (r *Report) Problems() []Problem {
 // Run runs the workload under the plan of the seed, and judges what clients saw. An
 // error means that there is nothing to judge.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
-	cfg.Nodes = cmp.Or(cfg.Nodes, sizes[0])
+	cfg.Nodes = cmp.Or(cfg.Nodes, sizes()[0])
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}

@@ -86,8 +86,7 @@ type Cluster struct {
 // newCluster prepares a cluster; Start starts its processes.
 func newCluster(ctx context.Context, cfg Config) (*Cluster, error) {
 	c := &Cluster{Kind: cfg.Kind, Net: netcut.New(), dir: cfg.Dir, bin: cfg.Bin, args: cfg.Args, skewed: cfg.Skewed}
-	var err error
-	if c.flavor, err = flavorOf(cfg.Kind); err != nil {
+	if err := c.choose(); err != nil {
 		return nil, err
 	}
 	for i := range cfg.Nodes {
