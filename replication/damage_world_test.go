@@ -61,8 +61,11 @@ func (w *world) step(n *node, h *Host, g *Group) {
 	for _, m := range st.Members {
 		mm := membership.Member{Server: m.Server, Node: m.Node, Voter: m.Voter}
 		if m.Server != g.Server() {
-			p := progress[m.Server]
-			mm.Behind, mm.Contact = st.LastLog-min(p.Match, st.LastLog), p.Contact
+			p, contacted := progress[m.Server]
+			if !contacted {
+				p.Contact = -1
+			}
+			mm.Behind, mm.Contact, mm.OutOfService = st.LastLog-min(p.Match, st.LastLog), p.Contact, p.OutOfService
 		}
 		v.Members = append(v.Members, mm)
 	}

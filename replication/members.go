@@ -203,7 +203,7 @@ func (in *instance) successor(node string) (raft.ServerAddress, error) {
 	}
 	fit := slices.DeleteFunc(in.trans.Progress(), func(p transport.Progress) bool {
 		n, voter := voters[p.Address]
-		return !voter || (node != "" && n != node) || now.Sub(p.Contact) > transferFresh ||
+		return !voter || (node != "" && n != node) || p.OutOfService || now.Sub(p.Contact) > transferFresh ||
 			p.Match+uint64(in.limit) < last
 	})
 	switch {
@@ -227,6 +227,8 @@ type Progress struct {
 	Match uint64
 	// Contact is how long ago it answered anything; negative = never.
 	Contact time.Duration
+	// OutOfService: since then, its node has said that it does not serve this replica; see transport.Progress.
+	OutOfService bool
 }
 
 // Progress returns what the leader knows of the other replicas; nil if this node does not lead.
@@ -241,7 +243,9 @@ func (g *Group) Progress() []Progress {
 		if !p.Contact.IsZero() {
 			c = time.Since(p.Contact)
 		}
-		out = append(out, Progress{Server: string(p.Address), Match: p.Match, Contact: c})
+		out = append(out, Progress{
+			Server: string(p.Address), Match: p.Match, Contact: c, OutOfService: p.OutOfService,
+		})
 	}
 	return out
 }

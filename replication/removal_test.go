@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/holdfast-mq/holdfast/replication/membership"
 )
 
 // configured are the voters and the other members of group 1 as a node has them, by name.
@@ -189,5 +191,37 @@ func TestReplacementDies(t *testing.T) {
 		victim.down()
 		w.pause(10 * time.Second) // for whatever changes of voters the leader takes for right
 		w.putAtLeastOnce("acknowledged by the other two")
+	})
+}
+
+// TestNoVoteIsGivenUpBesideADamagedReplica: a node of three is to leave just as the leader hears that another's replica
+// is damaged. With two voters, one of which never answers again, there would be no leader any more to replace it.
+func TestNoVoteIsGivenUpBesideADamagedReplica(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		t := w.t
+		end := w.careFor()
+		defer end()
+		victim := w.flushedFollower(50)
+		old, leader := victim.group().Server(), w.leader()
+		leaves := w.others(victim)[0]
+		if leaves == leader.name {
+			leaves = w.others(victim)[1]
+		}
+		victim.rotTables(1)
+		_, _ = victim.group().Reader().StateHash(t.Context()) // finds it
+		w.eventually("the leader to hear of the damage", func() bool {
+			return slices.ContainsFunc(leader.group().Progress(), func(p Progress) bool {
+				return p.Server == old && p.OutOfService
+			})
+		})
+		w.desired.Store(&membership.Desired{Voters: []string{leader.name, victim.name}})
+		w.eventually("two voters, the damaged one replaced", func() bool {
+			st := w.leader().group().Status()
+			voters := slices.DeleteFunc(slices.Clone(st.Members), func(m Member) bool { return !m.Voter })
+			return len(voters) == 2 && !slices.ContainsFunc(st.Members, func(m Member) bool {
+				return m.Node == leaves || m.Server == old
+			})
+		})
+		w.putAtLeastOnce("acknowledged by the two")
 	})
 }

@@ -219,7 +219,7 @@ func (h *Host) serveReseed(_ context.Context, from string, group uint32, payload
 		}
 		voters++
 		p, known := progress[m.Server]
-		fresh := known && p.Contact >= 0 && p.Contact < mendEvery*h.cfg.Timeouts.Heartbeat
+		fresh := known && !p.OutOfService && p.Contact >= 0 && p.Contact < mendEvery*h.cfg.Timeouts.Heartbeat
 		if m.Node != from && (fresh || m.Server == g.Server()) {
 			healthy++
 		}

@@ -80,7 +80,7 @@ func (s *sim) draw(at time.Duration, add func(time.Duration, string, func())) {
 		hurt := damageKinds[s.rng.IntN(len(damageKinds))]
 		group := s.rng.IntN(2)
 		add(at, fmt.Sprintf("%s of group %d at %s", hurt.name, group, a.name), func() {
-			s.hurt(a, func() { hurt.do(diskEdit{s.world, a.mu.fs}, fmt.Sprintf("data/groups/%d", group)) })
+			s.hurt(func(n *node) { hurt.do(diskEdit{s.world, n.mu.fs}, fmt.Sprintf("data/groups/%d", group)) }, a)
 		})
 	case 15:
 		back := s.oldCopy(a)
@@ -115,7 +115,19 @@ func (s *sim) drawFive(at, end time.Duration, add func(time.Duration, string, fu
 	order := s.rng.Perm(len(s.nodes))
 	few := []*node{s.nodes[order[0]], s.nodes[order[1]]}
 	names := few[0].name + " and " + few[1].name
-	switch s.rng.IntN(4) {
+	switch s.rng.IntN(6) {
+	case 4:
+		hurt := damageKinds[s.rng.IntN(len(damageKinds))]
+		group := s.rng.IntN(2)
+		add(at, fmt.Sprintf("%s of group %d at %s", hurt.name, group, names), func() {
+			s.hurt(func(n *node) {
+				hurt.do(diskEdit{s.world, n.mu.fs}, fmt.Sprintf("data/groups/%d", group))
+			}, few...)
+		})
+	case 5:
+		back := s.oldCopy(few...)
+		add(at, "copy of the disks of "+names, back.take)
+		add(at+s.between(1500, 3000), "old disks of "+names, back.put)
 	case 0:
 		again := at + s.between(50, 4000)
 		disk := rand.New(rand.NewPCG(s.rng.Uint64(), 3))
@@ -165,52 +177,62 @@ func (s *sim) crash(rng *rand.Rand, percent int, nodes ...*node) {
 	s.powerCut(rng, percent, nodes...)
 }
 
-// hurt takes the power of a node and changes its disk before it comes back, if all
-// replicas are sound and even: what a second node loses meanwhile would be a majority's.
-func (s *sim) hurt(n *node, change func()) {
+// hurt takes the power of a minority and changes its disks before it comes back, if all
+// replicas are sound and even: what another node loses meanwhile would be a majority's.
+func (s *sim) hurt(change func(n *node), few ...*node) {
 	if !s.sound() {
 		return
 	}
-	s.hurts.Add(1)
-	s.hurtNodes[n] = true
-	s.powerCut(nil, 0, n)
-	change()
-	n.up()
+	s.hurts.Add(int64(len(few)))
+	s.powerCut(nil, 0, few...)
+	for _, n := range few {
+		s.hurtNodes[n] = true
+		change(n)
+	}
+	for _, n := range few {
+		n.up()
+	}
 }
 
-// copied is a disk as it was.
+// copied are the disks of a minority as they were.
 type copied struct {
 	s       *sim
-	n       *node
+	few     []*node
 	servers []string
-	fs      *vfs.MemFS
+	disks   map[*node]*vfs.MemFS
 }
 
-func (s *sim) oldCopy(n *node) *copied { return &copied{s: s, n: n} }
+func (s *sim) oldCopy(few ...*node) *copied { return &copied{s: s, few: few} }
 
 func (c *copied) names() []string {
 	var out []string
-	if h := c.n.host(); h != nil {
-		for _, g := range h.Groups() {
-			out = append(out, g.Server())
+	for _, n := range c.few {
+		if h := n.host(); h != nil {
+			for _, g := range h.Groups() {
+				out = append(out, g.Server())
+			}
 		}
 	}
 	return out
 }
 
 func (c *copied) take() {
-	if c.s.sound() {
-		c.servers, c.fs = c.names(), c.n.mu.fs.CrashClone(crashAll)
+	if !c.s.sound() {
+		return
+	}
+	c.servers, c.disks = c.names(), make(map[*node]*vfs.MemFS)
+	for _, n := range c.few {
+		c.disks[n] = n.mu.fs.CrashClone(crashAll)
 	}
 }
 
-// put brings the old disk back, unless a replica was replaced meanwhile: the cluster
+// put brings the old disks back, unless a replica was replaced meanwhile: the cluster
 // knows a new one then. Something is written after the copy, and heard of by all.
 func (c *copied) put() {
-	if c.fs == nil || !slices.Equal(c.names(), c.servers) {
+	if c.disks == nil || !slices.Equal(c.names(), c.servers) {
 		return
 	}
-	c.s.hurt(c.n, func() { c.n.mu.fs = c.fs })
+	c.s.hurt(func(n *node) { n.mu.fs = c.disks[n] }, c.few...)
 }
 
 func (s *sim) transfer(to *node) {

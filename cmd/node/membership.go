@@ -121,7 +121,7 @@ func seen(g *replication.Group, members []replication.Member, last uint64) []mem
 			if !contacted {
 				p.Contact = -1
 			}
-			mm.Behind, mm.Contact = last-min(p.Match, last), p.Contact
+			mm.Behind, mm.Contact, mm.OutOfService = last-min(p.Match, last), p.Contact, p.OutOfService
 		}
 		out = append(out, mm)
 	}

@@ -123,7 +123,7 @@ func view(members string, desired Desired) View {
 		v.Replicas[id] = id + "/a"
 	}
 	for i := 0; i+3 <= len(members); i += 4 {
-		m := members[i : i+3] // node and V(oter), S(ilent voter), N(ever heard voter), f(ollower), l(agging)
+		m := members[i : i+3] // node and V(oter), S(ilent voter), N(ever heard voter), D(amaged voter), f(ollower), l(agging), d(amaged)
 		v.Members = append(v.Members, Member{Server: m[:2] + "/a", Node: m[:2], Voter: m[2] < 'a'})
 		switch last := &v.Members[len(v.Members)-1]; m[2] {
 		case 'l':
@@ -132,6 +132,8 @@ func view(members string, desired Desired) View {
 			last.Contact = time.Minute
 		case 'N':
 			last.Contact = -1
+		case 'D', 'd':
+			last.OutOfService = true
 		}
 	}
 	return v
@@ -152,6 +154,8 @@ func TestStep(t *testing.T) {
 		{"promote", "n1V n2f n3f", three, "make voter n2/a"},
 		{"promote the one that can", "n1V n2l n3f", three, "make voter n3/a"},
 		{"wait", "n1V n2V n3l", three, "none "},
+		{"damaged since it has caught up", "n1V n2V n3d", three, "none "},
+		{"two leave: the damaged one first", "n1V n2V n3D", Desired{Voters: []string{"n1"}}, "remove n3/a"},
 		{"demote", "n1V n2V n3V", Desired{Voters: []string{"n1"}, Followers: []string{"n2", "n3"}}, "make non-voter n2/a"},
 		{"remove a stranger", "n1V n2V n3V n4f", three, "remove n4/a"},
 		{"remove a voter when its successor votes", "n1V n2V n3V n4V", Desired{Voters: []string{"n1", "n2", "n4"}}, "remove n3/a"},
@@ -185,6 +189,7 @@ func TestVoteStaysWhileItIsNeeded(t *testing.T) {
 	}{
 		{"remove", "n1V n2V n3S", Desired{Voters: []string{"n1", "n3"}}, "n2/a keeps its vote"},
 		{"remove, the other was never heard", "n1V n2V n3N", Desired{Voters: []string{"n1", "n3"}}, "n2/a keeps its vote"},
+		{"remove, the other is damaged since it answered", "n1V n2V n3D", Desired{Voters: []string{"n1", "n3"}}, "n2/a keeps its vote"},
 		{"demote", "n1V n2V n3S", Desired{Voters: []string{"n1", "n3"}, Followers: []string{"n2"}}, "n2/a keeps its vote"},
 		{"the dead are to stay, the live to leave", "n1V n2S n3S n4V n5V", Desired{Voters: []string{"n1", "n2", "n3"}}, "n4/a keeps its vote"},
 	} {

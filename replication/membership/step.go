@@ -30,10 +30,12 @@ type Member struct {
 	Node   string
 	Voter  bool
 	// Behind is how many entries it lacks, Contact how long ago it answered (negative:
-	// never), Installing that it is receiving a snapshot. Of the leader itself all zero.
-	Behind     uint64
-	Contact    time.Duration
-	Installing bool
+	// never), OutOfService that it will not again, Installing that it is receiving a snapshot. Of the leader itself all
+	// zero.
+	Behind       uint64
+	Contact      time.Duration
+	OutOfService bool
+	Installing   bool
 }
 
 // View is a group as its leader sees it.
@@ -131,6 +133,8 @@ func behind(s Settings, m *Member) string {
 	switch {
 	case m.Installing:
 		return "it is receiving a snapshot"
+	case m.OutOfService:
+		return "its node does not serve it"
 	case m.Contact < 0:
 		return "it never answered"
 	case m.Contact > s.Contact:
@@ -171,7 +175,7 @@ func (v *View) without(s Settings, server string) (voters, answer int) {
 			continue
 		}
 		voters++
-		if m.Contact >= 0 && m.Contact <= s.Contact {
+		if !m.OutOfService && m.Contact >= 0 && m.Contact <= s.Contact {
 			answer++
 		}
 	}

@@ -1,10 +1,8 @@
 package transport
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,15 +55,6 @@ type leaseView struct {
 	term  uint64
 	until time.Duration
 	ok    bool
-}
-
-// peerState is what this leader knows of one replica in the current term.
-type peerState struct {
-	append, heartbeat chan struct{} // one request of each at a time
-	match             uint64
-	sent              time.Duration // send time (BOOTTIME) of the newest acknowledged append
-	acked             bool
-	contact           time.Time
 }
 
 var (
@@ -307,30 +296,6 @@ func (g *GroupTransport) peer(addr raft.ServerAddress) *peerState {
 		g.st.peers[addr] = p
 	}
 	return p
-}
-
-// Progress is what a leader knows of one replica.
-type Progress struct {
-	Address raft.ServerAddress
-	// Match is the last index that the replica acknowledged in the current term; 0 = none yet.
-	Match uint64
-	// Sent is when (CLOCK_BOOTTIME) the newest acknowledged append or heartbeat was
-	// sent; 0 = none in the current term.
-	Sent time.Duration
-	// Contact is when the replica last answered anything; zero = never.
-	Contact time.Time
-}
-
-// Progress returns what is known of each replica that was ever contacted, by address.
-func (g *GroupTransport) Progress() []Progress {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	out := make([]Progress, 0, len(g.st.peers))
-	for addr, p := range g.st.peers {
-		out = append(out, Progress{Address: addr, Match: p.match, Sent: p.sent, Contact: p.contact})
-	}
-	slices.SortFunc(out, func(a, b Progress) int { return cmp.Compare(a.Address, b.Address) })
-	return out
 }
 
 // exchangeHellos keeps asking the voters for hellos until the embargo is over:

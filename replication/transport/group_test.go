@@ -221,6 +221,9 @@ func TestUnknownAndQuarantinedGroups(t *testing.T) {
 		if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "segment 3 is damaged") {
 			t.Errorf("quarantined there: %v", err)
 		}
+		if p := a.g.Progress()[0]; !p.OutOfService {
+			t.Errorf("quarantined there, and the leader has %+v", p)
+		}
 		if _, err := b.beat(a, 1); !errors.Is(err, ErrQuarantined) {
 			t.Errorf("quarantined here: %v", err)
 		}
@@ -238,6 +241,9 @@ func TestUnknownAndQuarantinedGroups(t *testing.T) {
 		}
 		if _, err := a.beat(b, 1); err != nil {
 			t.Errorf("open again: %v", err)
+		}
+		if p := a.g.Progress()[0]; p.OutOfService {
+			t.Errorf("open again, and the leader has %+v", p)
 		}
 		if b.tr.Counters().Quarantined.Load() == 0 {
 			t.Error("quarantined frames are not counted")

@@ -365,9 +365,22 @@ func (r reply) failure(node string) error {
 	case statusHello:
 		return fmt.Errorf("%w: %s: hello: %s", ErrRefused, node, text)
 	default:
-		return fmt.Errorf("%w: %s: %s", ErrRefused, node, r.status.describe(text))
+		return &refusal{node: node, status: r.status, text: text}
 	}
 }
+
+// refusal is ErrRefused with the status that says why.
+type refusal struct {
+	node   string
+	status status
+	text   string
+}
+
+func (r *refusal) Error() string {
+	return fmt.Sprintf("%v: %s: %s", ErrRefused, r.node, r.status.describe(r.text))
+}
+
+func (r *refusal) Unwrap() error { return ErrRefused }
 
 func (s status) describe(text string) string {
 	names := map[status]string{

@@ -220,6 +220,7 @@ func (g *GroupTransport) append(
 		},
 	}, w)
 	if err != nil {
+		g.refused(addr, err)
 		return err
 	}
 	d := decoder{b: body}
@@ -248,63 +249,6 @@ func (g *GroupTransport) stalled() error {
 		return fmt.Errorf("%w: for %v", ErrStalled, d)
 	}
 	return nil
-}
-
-// enterTerm starts the books of a new term; g.mu is held.
-func (g *GroupTransport) enterTerm(term uint64) {
-	if term <= g.st.term {
-		return
-	}
-	g.st.term = term
-	g.st.lease.Enter(term)
-	clear(g.st.written)
-	for _, p := range g.st.peers {
-		p.match, p.sent, p.acked = 0, 0, false
-	}
-	g.publish()
-}
-
-// transfersBefore returns the transfers to addr whose request was queued before
-// anything that is queued now on c: on c itself, or on a connection before it,
-// which the peer has drained before it welcomed c.
-func (g *GroupTransport) transfersBefore(addr raft.ServerAddress, c *conn) []lease.Token {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	var out []lease.Token
-	for _, t := range g.st.lease.Open(string(addr)) {
-		if serial, ok := g.st.written[t]; ok && serial <= c.serial {
-			out = append(out, t)
-		}
-	}
-	return out
-}
-
-// acknowledged keeps the books of an answered append; it says whether the follower
-// accepted it in the present term.
-func (g *GroupTransport) acknowledged(
-	addr raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse,
-	sent time.Duration, after []lease.Token,
-) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p := g.peer(addr)
-	p.contact = time.Now()
-	if args.Term != g.st.term || resp.Term != args.Term || !resp.Success {
-		return false
-	}
-	if !isHeartbeat(args) {
-		p.match = max(p.match, lastOf(args))
-	}
-	if !p.acked || sent > p.sent {
-		p.sent, p.acked = sent, true
-	}
-	g.st.lease.Acked(string(addr), args.Term, sent)
-	for _, t := range after {
-		g.st.lease.Settle(t)
-		delete(g.st.written, t)
-	}
-	g.publish()
-	return true
 }
 
 // RequestVote asks for a vote, unless the embargo forbids it (ErrEmbargo).

@@ -85,19 +85,6 @@ func (g *GroupTransport) InstallSnapshot(
 	return nil
 }
 
-// installed keeps the books of a finished install.
-func (g *GroupTransport) installed(
-	addr raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse,
-) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p := g.peer(addr)
-	p.contact = time.Now()
-	if resp.Success && resp.Term == args.Term && args.Term == g.st.term {
-		p.match = max(p.match, args.LastLogIndex)
-	}
-}
-
 // dialSnapshot dials on a goroutine of the transport, which then reads the answers.
 func (g *GroupTransport) dialSnapshot(addr raft.ServerAddress) (*conn, error) {
 	node, err := NodeOf(addr)

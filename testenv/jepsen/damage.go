@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -37,6 +38,17 @@ type harm struct {
 	logged  int64
 	// groups are those whose replicas must be replaced, if it is noticed; nil: the one that the file is of, or all.
 	groups []uint32
+	// seen: the node said that it is damaged, or was rebuilt. It took that long to say so, or to show that it is well.
+	seen bool
+	took time.Duration
+}
+
+// what is the name of what was changed, for people.
+func (h *harm) what() string {
+	if name := h.node.name(h.file); name != "." {
+		return name
+	}
+	return "its whole disk"
 }
 
 // harmTally counts what came of steps that change files.
@@ -145,65 +157,92 @@ func hurt(list []replication.Status) bool {
 	return false
 }
 
-// damaging kills a node, lets f change its files, starts it again, and holds it to what must come of that.
-func damaging(ctx context.Context, w *world, s Step, n *Node, f func(h *harm) error) error {
-	h := &harm{node: n}
-	if w.c.Kind.Ours() {
-		if h.servers = serversOf(n.status(ctx)); len(h.servers) == 0 {
+// few are as many nodes as the cluster can do without, the first of the step.
+func (w *world) few(s Step) []*Node {
+	out := make([]*Node, w.minority())
+	for k := range out {
+		out[k] = w.node(s, k)
+	}
+	return out
+}
+
+// damaging kills some nodes, lets f change the files of each, starts them again, and holds them to what must come of
+// that.
+func damaging(ctx context.Context, w *world, s Step, few []*Node, f func(h *harm, rng *rand.Rand) error) error {
+	harms := make([]*harm, len(few))
+	for i, n := range few {
+		harms[i] = &harm{node: n}
+		if !w.c.Kind.Ours() {
+			continue
+		}
+		if harms[i].servers = serversOf(n.status(ctx)); len(harms[i].servers) == 0 {
 			return fmt.Errorf("%s does not say which replicas it has", n.ID)
 		}
 	}
-	if err := w.c.Kill(n); err != nil {
+	if err := each(few, w.c.Kill); err != nil {
 		return err
 	}
-	if info, err := os.Stat(w.c.logFile(n)); err == nil {
-		h.logged = info.Size()
+	rng := s.dice()
+	for _, h := range harms {
+		if info, err := os.Stat(w.c.logFile(h.node)); err == nil {
+			h.logged = info.Size()
+		}
+		if err := f(h, rng); err != nil {
+			return errors.Join(err, each(few, w.c.Start))
+		}
 	}
-	if err := errors.Join(f(h), w.c.Start(n)); err != nil {
+	if err := each(few, w.c.Start); err != nil {
 		return err
 	}
 	if w.c.Kind.Ours() {
-		if err := w.judge(ctx, h); err != nil {
+		if err := w.judge(ctx, harms); err != nil {
 			return err
 		}
 	}
 	return errors.Join(hold(ctx, s.Hold), w.ready(ctx))
 }
 
-// judge waits for what must come of a change of files: the node says that they are damaged, and which, and is rebuilt;
+// judge waits for what must come of changes of files: each node says that they are damaged, and which, and is rebuilt;
 // or, where the bytes allow that, every row of its state can be read, and its replicas are those it had. What it then
 // holds is compared with the other replicas at the end of the run.
-func (w *world) judge(ctx context.Context, h *harm) error {
-	name := h.node.name(h.file)
-	if name == "." {
-		name = "its whole disk"
+func (w *world) judge(ctx context.Context, harms []*harm) error {
+	begin := time.Now()
+	told := harms[:0:0]
+	for _, h := range harms {
+		if w.notices(ctx, h, begin) {
+			told = append(told, h)
+		}
 	}
-	begin, seen := time.Now(), false
+	for _, h := range told {
+		if err := w.rebuilt(ctx, h.node); ctx.Err() != nil {
+			return ctx.Err()
+		} else if err != nil {
+			w.broken("%s, %s of it changed, is not a voter again: %v", h.node.ID, h.what(), err)
+			continue
+		}
+		w.conclude(h, serversOf(h.node.status(ctx)))
+	}
+	return ctx.Err()
+}
+
+// notices waits until a node has said that its files are damaged, or has shown that they are not; false if it did
+// neither.
+func (w *world) notices(ctx context.Context, h *harm, begin time.Time) bool {
 	told := await(ctx, noticesWithin, func() bool {
 		list := h.node.status(ctx)
-		seen = hurt(list) || h.replaced(serversOf(list))
-		return seen || h.want != noticed && w.c.Ready(ctx, h.node) == nil && applied(ctx, h.node) != nil
+		h.seen = hurt(list) || h.replaced(serversOf(list))
+		return h.seen || h.want != noticed && w.c.Ready(ctx, h.node) == nil && applied(ctx, h.node) != nil
 	})
-	took := time.Since(begin).Round(time.Millisecond)
+	h.took = time.Since(begin).Round(time.Millisecond)
 	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case !told && h.want == noticed:
-		w.broken("%s did not notice within %v that %s is damaged", h.node.ID, noticesWithin, name)
-		return nil
-	case !told:
+	case told || ctx.Err() != nil:
+	case h.want == noticed:
+		w.broken("%s did not notice within %v that %s is damaged", h.node.ID, noticesWithin, h.what())
+	default:
 		w.broken("%s neither serves all rows nor says that it is damaged within %v after a change of %s", h.node.ID,
-			noticesWithin, name)
-		return nil
+			noticesWithin, h.what())
 	}
-	if err := w.rebuilt(ctx, h.node); err != nil {
-		if ctx.Err() == nil {
-			w.broken("%s, %s of it changed, is not a voter again: %v", h.node.ID, name, err)
-		}
-		return ctx.Err()
-	}
-	w.conclude(h, name, seen, took, serversOf(h.node.status(ctx)))
-	return nil
+	return told
 }
 
 // rebuilt waits until no replica of a node is damaged, and all groups have all their voters.
@@ -222,16 +261,17 @@ func (w *world) rebuilt(ctx context.Context, n *Node) error {
 }
 
 // conclude judges what is known when the node votes again.
-func (w *world) conclude(h *harm, name string, seen bool, took time.Duration, now map[uint32]string) {
+func (w *world) conclude(h *harm, now map[uint32]string) {
+	name := h.what()
 	dir, _ := h.groupOf()
 	file := dir
 	if h.exact {
 		file = h.file
 	}
 	switch {
-	case !seen && maps.Equal(now, h.servers):
+	case !h.seen && maps.Equal(now, h.servers):
 		w.harm.Harmless++
-		w.say("the change of %s did no harm: after %v every row is read", name, took)
+		w.say("the change of %s did no harm: after %v every row is read", name, h.took)
 	case h.want == harmless:
 		w.broken("%s took a replica out of service for %s, of which nobody needs what changed", h.node.ID, name)
 	case !h.replaced(now):
@@ -240,6 +280,6 @@ func (w *world) conclude(h *harm, name string, seen bool, took time.Duration, no
 		w.broken("%s was rebuilt, and did not name %s", h.node.ID, file)
 	default:
 		w.harm.Noticed++
-		w.say("%s noticed %s after %v, and was rebuilt", h.node.ID, name, took)
+		w.say("%s noticed %s after %v, and was rebuilt", h.node.ID, name, h.took)
 	}
 }

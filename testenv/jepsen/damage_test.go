@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestWhatDamageMustComeTo is the judgement of a node that votes again, after a change of one of its files.
@@ -57,7 +56,8 @@ func TestWhatDamageMustComeTo(t *testing.T) {
 				t.Fatal(err)
 			}
 			w := &world{c: c, say: t.Logf}
-			w.conclude(h, tt.file, tt.seen, time.Second, tt.now)
+			h.seen = tt.seen
+			w.conclude(h, tt.now)
 			if ok := len(w.found) == 0; ok != tt.ok {
 				t.Errorf("found %q", w.found)
 			}

@@ -38,6 +38,8 @@
 // it takes files or a node, or holds the others to a bound, is left out, and counted, while
 // one of them does not serve or has no vote.
 //
+// A cluster of five has two of them killed, cut off, without power or damaged at once.
+//
 // Faults are parted into blocks of what three minutes have time for (Blocks). A plan begins
 // with the block of its seed: short runs under so many seeds in a row, from a multiple of
 // Blocks on, come to every fault, and a run of 30 minutes does, whatever its seed is.

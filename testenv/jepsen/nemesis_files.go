@@ -34,8 +34,7 @@ func (s Step) dice() *rand.Rand { return rand.New(rand.NewPCG(s.Choice, 2)) }
 
 // bitflip and truncate are S4.
 func bitflip(ctx context.Context, w *world, s Step) error {
-	return damaging(ctx, w, s, w.node(s, 0), func(h *harm) error {
-		rng := s.dice()
+	return damaging(ctx, w, s, w.few(s), func(h *harm, rng *rand.Rand) error {
 		file, err := pick(w, h.node, rng)
 		if err != nil {
 			return err
@@ -45,8 +44,7 @@ func bitflip(ctx context.Context, w *world, s Step) error {
 }
 
 func truncate(ctx context.Context, w *world, s Step) error {
-	return damaging(ctx, w, s, w.node(s, 0), func(h *harm) (err error) {
-		rng := s.dice()
+	return damaging(ctx, w, s, w.few(s), func(h *harm, rng *rand.Rand) (err error) {
 		if h.file, err = pick(w, h.node, rng); err != nil {
 			return err
 		}
@@ -62,7 +60,7 @@ func truncate(ctx context.Context, w *world, s Step) error {
 
 // snapshot is S5.
 func snapshot(ctx context.Context, w *world, s Step) error {
-	return damaging(ctx, w, s, w.node(s, 0), func(h *harm) error {
+	return damaging(ctx, w, s, w.few(s), func(h *harm, rng *rand.Rand) error {
 		var files []string
 		least := int64(1)
 		if s.Variant == fileRemoved {
@@ -78,7 +76,6 @@ func snapshot(ctx context.Context, w *world, s Step) error {
 		if len(files) == 0 {
 			return fmt.Errorf("%s has no snapshot", h.node.ID)
 		}
-		rng := s.dice()
 		file := files[rng.IntN(len(files))]
 		if s.Variant != fileRemoved {
 			return h.flip(w, file, rng)

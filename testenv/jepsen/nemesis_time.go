@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/holdfast-mq/holdfast/replication"
 )
 
 // manyEntries is by how many entries a log must have grown that others certainly know of what was acknowledged.
@@ -30,52 +32,70 @@ func oldFile(fault string) string {
 	}[variant]
 }
 
-// timeTravel is S6: files of one node are what they were a while ago.
+// timeTravel is S6: files of a minority are what they were a while ago.
 func timeTravel(ctx context.Context, w *world, s Step) error {
-	n := w.node(s, 0)
-	old := filepath.Join(n.dir, "old")
-	then := n.status(ctx)
-	if err := errors.Join(w.c.Kill(n), os.RemoveAll(old), copyTree(old, n.data()), w.c.Start(n), w.ready(ctx)); err != nil {
+	few := w.few(s)
+	then := statusOf(ctx, few)
+	err := errors.Join(each(few, w.c.Kill), each(few, func(n *Node) error {
+		return errors.Join(os.RemoveAll(n.old()), copyTree(n.old(), n.data()))
+	}), each(few, w.c.Start), w.ready(ctx))
+	if err != nil {
 		return err
 	}
-	var back func(h *harm) error
-	var err error
+	var back func(h *harm, rng *rand.Rand) error
 	if file := oldFile(s.fault()); file != "" {
 		// Files that say who a replica is and what it starts from change when it is replaced, and hardly before.
-		err = damaging(ctx, w, s, n, func(h *harm) error { return h.lose(w, file, s) })
-		back = func(h *harm) error { return h.putBack(w, old, file) }
+		err = damaging(ctx, w, s, few, func(h *harm, rng *rand.Rand) error { return h.lose(w, file, rng) })
+		back = func(h *harm, _ *rand.Rand) error { return h.putBack(w, file) }
 	} else {
 		// An entry counts as acknowledged when the leader has heard of it: a node that has caught up acknowledges many.
 		if s.Variant == oldDisk {
-			if err := w.reach(ctx, n); err != nil {
+			if err := each(few, func(n *Node) error { return w.reach(ctx, n) }); err != nil {
 				return err
 			}
-			then = n.status(ctx)
+			then = statusOf(ctx, few)
 		}
-		w.say("%s will be what it was %v ago", n.ID, s.Hold)
+		w.say("%s will be what it was %v ago", ids(few), s.Hold)
 		err = errors.Join(hold(ctx, s.Hold), w.ready(ctx))
-		back = func(h *harm) error { return h.oldChunks(w, old, s.dice()) }
+		back = func(h *harm, rng *rand.Rand) error { return h.oldChunks(w, rng) }
 	}
 	if err != nil {
 		return err
 	}
 	if s.Variant == oldDisk {
-		var grown []uint32
-		now := n.status(ctx)
-		for i := range min(len(then), len(now)) {
-			if now[i].LastLog > then[i].LastLog+manyEntries {
-				grown = append(grown, now[i].Group)
-			}
-		}
-		back = func(h *harm) error { return h.oldDisk(old, grown) }
+		now := statusOf(ctx, few)
+		back = func(h *harm, _ *rand.Rand) error { return h.oldDisk(grown(then[h.node], now[h.node])) }
 	}
-	return errors.Join(damaging(ctx, w, s, n, back), os.RemoveAll(old))
+	return errors.Join(damaging(ctx, w, s, few, back), each(few, func(n *Node) error { return os.RemoveAll(n.old()) }))
+}
+
+// old is where a copy of the node's data is kept.
+func (n *Node) old() string { return filepath.Join(n.dir, "old") }
+
+// statusOf is what nodes say of their replicas.
+func statusOf(ctx context.Context, ns []*Node) map[*Node][]replication.Status {
+	out := make(map[*Node][]replication.Status, len(ns))
+	for _, n := range ns {
+		out[n] = n.status(ctx)
+	}
+	return out
+}
+
+// grown are the groups whose logs have grown by many entries.
+func grown(then, now []replication.Status) []uint32 {
+	var out []uint32
+	for i := range min(len(then), len(now)) {
+		if now[i].LastLog > then[i].LastLog+manyEntries {
+			out = append(out, now[i].Group)
+		}
+	}
+	return out
 }
 
 // lose has a replica replaced: its pointer is removed, or all of them, if the file is of no group.
-func (h *harm) lose(w *world, file string, s Step) error {
+func (h *harm) lose(w *world, file string, rng *rand.Rand) error {
 	if filepath.Dir(file) == "." {
-		return h.flip(w, filepath.Join(h.node.data(), file), s.dice())
+		return h.flip(w, filepath.Join(h.node.data(), file), rng)
 	}
 	h.file = filepath.Join(h.node.data(), oldFile("timetravel"+variantSep+oldPointer))
 	w.say("%s of %s removed", h.node.name(h.file), h.node.ID)
@@ -83,9 +103,10 @@ func (h *harm) lose(w *world, file string, s Step) error {
 }
 
 // putBack replaces a file by the one that was there before its replica was replaced.
-func (h *harm) putBack(w *world, old, file string) error {
+func (h *harm) putBack(w *world, file string) error {
+	old := h.node.old()
 	if file == oldFile("timetravel"+variantSep+oldManifest) {
-		return h.oldManifest(w, old, filepath.Dir(file))
+		return h.oldManifest(w, filepath.Dir(file))
 	}
 	h.file = filepath.Join(h.node.data(), file)
 	w.say("%s of %s put back to what it was before", file, h.node.ID)
@@ -98,7 +119,8 @@ func (h *harm) putBack(w *world, old, file string) error {
 }
 
 // oldManifest makes an older manifest the one that counts.
-func (h *harm) oldManifest(w *world, old, state string) error {
+func (h *harm) oldManifest(w *world, state string) error {
+	old := h.node.old()
 	markers, err := filepath.Glob(filepath.Join(old, state, dbPrefix+"*", manifestMarker+"*"))
 	if err != nil || len(markers) == 0 {
 		return fmt.Errorf("%s had no manifest: %w", h.node.ID, err)
@@ -120,16 +142,17 @@ func (h *harm) oldManifest(w *world, old, state string) error {
 }
 
 // oldDisk puts all files back; the replicas of grown groups are behind what they acknowledged.
-func (h *harm) oldDisk(old string, grown []uint32) error {
+func (h *harm) oldDisk(grown []uint32) error {
 	h.file, h.want, h.groups = h.node.data(), either, grown
 	if len(grown) > 0 {
 		h.want = noticed
 	}
-	return errors.Join(os.RemoveAll(h.file), os.Rename(old, h.file), syncFile(h.node.dir))
+	return errors.Join(os.RemoveAll(h.file), os.Rename(h.node.old(), h.file), syncFile(h.node.dir))
 }
 
 // oldChunks puts half of a file back, in chunks at random.
-func (h *harm) oldChunks(w *world, old string, rng *rand.Rand) error {
+func (h *harm) oldChunks(w *world, rng *rand.Rand) error {
+	old := h.node.old()
 	var differ []string
 	for kind, patterns := range w.c.flavor.kinds() {
 		files, err := w.c.files(h.node, patterns, 1)
