@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -44,7 +45,7 @@ func (s *sim) draw(at time.Duration, add func(time.Duration, string, func())) {
 	end := at + s.between(50, 4000)
 	percent := []int{0, 0, 0, 50}[s.rng.IntN(4)]
 	disk := rand.New(rand.NewPCG(s.rng.Uint64(), 3))
-	kind := s.rng.IntN(18)
+	kind := s.rng.IntN(19)
 	switch len(s.nodes) {
 	case 1:
 		kind = []int{0, 1, 2, 3, 3}[s.rng.IntN(5)]
@@ -94,6 +95,8 @@ func (s *sim) draw(at time.Duration, add func(time.Duration, string, func())) {
 		add(at, "failing transfer to "+a.name, func() { s.transfer(a) })
 		add(at+s.between(0, 3), "isolate "+a.name, func() { s.fabric.Isolate(a.name, s.others(a)...) })
 		add(end, "rejoin "+a.name, func() { s.fabric.Rejoin(a.name, s.others(a)...) })
+	case 18:
+		s.drawFewer(at, []*node{a}, add)
 	case 16, 17:
 		var from *node
 		add(at, "unheard transfer to "+a.name, func() {
@@ -146,18 +149,28 @@ func (s *sim) drawFive(at, end time.Duration, add func(time.Duration, string, fu
 		add(at, "partition of "+names, func() { sides(s.fabric.Cut) })
 		add(end, "end of the partition", func() { sides(s.fabric.Heal) })
 	default:
-		less := &membership.Desired{}
-		for _, i := range order[2:] {
-			less.Voters = append(less.Voters, s.nodes[i].name)
-		}
-		what := "removal of "
-		if s.rng.IntN(2) == 0 {
-			what = "no more votes for "
-			less.Followers = []string{few[0].name, few[1].name}
-		}
-		add(at, what+names, func() { s.desired.Store(less) })
-		add(at+s.between(500, 3000), "five voters again", func() { s.desired.Store(nil) })
+		s.drawFewer(at, few, add)
 	}
+}
+
+// drawFewer takes nodes out, or only their votes, and gives them back.
+func (s *sim) drawFewer(at time.Duration, few []*node, add func(time.Duration, string, func())) {
+	less := &membership.Desired{}
+	var names []string
+	for _, n := range s.nodes {
+		if slices.Contains(few, n) {
+			names = append(names, n.name)
+		} else {
+			less.Voters = append(less.Voters, n.name)
+		}
+	}
+	what := "removal of "
+	if s.rng.IntN(2) == 0 {
+		what = "no more votes for "
+		less.Followers = names
+	}
+	add(at, what+strings.Join(names, " and "), func() { s.desired.Store(less) })
+	add(at+s.between(500, 3000), "all vote again", func() { s.desired.Store(nil) })
 }
 
 // leads is the node that serves group 1, nil if none does at this moment.
