@@ -62,6 +62,7 @@ bin/holdfast:
 
 test: ## all tests, shuffled (PKG=./storage/...)
 	go test -shuffle=on -timeout 10m -count=1 $(PKG)
+	$(if $(filter ./...,$(PKG)),cd testenv/lazyfs && go vet ./... && go test -shuffle=on -timeout 10m -count=1 ./...)
 
 race: ## the tests under the race detector, but for those that only drive processes
 	.ci/race $$(go list $(PKG) | grep -vE '$(NORACE)')

@@ -36,6 +36,7 @@ type Disk struct {
 	used   int64
 	faults faults
 	hung   chan struct{} // closed when syncs go on; nil while none hangs
+	paced  chan struct{} // closed when the delay of syncs changes
 }
 
 type faults struct {
@@ -45,7 +46,7 @@ type faults struct {
 }
 
 func newDisk(strict bool) *Disk {
-	d := &Disk{strict: strict}
+	d := &Disk{strict: strict, paced: make(chan struct{})}
 	d.root = d.newNode(true, 0o755)
 	return d
 }
@@ -235,13 +236,16 @@ func (d *Disk) read(n *node, into []byte, at int) int {
 // sync makes bytes, size or names durable, as slowly and as badly as it was told to.
 func (d *Disk) sync(n *node) syscall.Errno {
 	d.mu.Lock()
-	hung, delay := d.hung, d.faults.delay
+	hung, delay, paced := d.hung, d.faults.delay, d.paced
 	d.mu.Unlock()
 	if hung != nil {
 		<-hung
 	}
 	if delay > 0 {
-		<-time.After(delay)
+		select {
+		case <-time.After(delay):
+		case <-paced: // what has waited so long does not wait any longer than a new one
+		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -250,6 +254,15 @@ func (d *Disk) sync(n *node) syscall.Errno {
 	}
 	n.save()
 	return 0
+}
+
+// pace sets how long syncs take; those that are waiting end.
+func (d *Disk) pace(delay time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.faults.delay = delay
+	close(d.paced)
+	d.paced = make(chan struct{})
 }
 
 func (n *node) save() {

@@ -24,7 +24,7 @@
 // The end of the input unmounts and ends the command.
 //
 //	cut              unmount, forget what was not synced, mount again; nobody may have files open
-//	delay DURATION   every sync takes that long; 0 for none
+//	delay DURATION   every sync takes that long; 0 for none. Those that wait end at once
 //	hang, unhang     no sync returns in between
 //	quota BYTES      writes beyond it get ENOSPC; 0 for none
 //	eio WHAT         sync, write: those fail with EIO; off: none

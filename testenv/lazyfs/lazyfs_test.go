@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestCutKeepsWhatWasSynced(t *testing.T) {
@@ -90,6 +92,39 @@ func TestCommands(t *testing.T) {
 	if want := (faults{delay: 5e9, quota: 100, failSync: true}); m.disk.faults != want {
 		t.Errorf("the faults are %+v, want %+v", m.disk.faults, want)
 	}
+}
+
+// A delay ends with the fault, also for a sync that has begun: a node whose disk is well again has no write that hangs.
+func TestDelayEndsWithTheFault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk(true)
+		d.pace(30 * time.Second)
+		begin, took := time.Now(), make(chan time.Duration)
+		one := func() {
+			go func() {
+				if err := d.sync(d.root); err != 0 {
+					t.Error(err)
+				}
+				took <- time.Since(begin)
+			}()
+		}
+		one()
+		if got := <-took; got != 30*time.Second {
+			t.Errorf("a slow sync takes %v, want 30s", got)
+		}
+		begin = time.Now()
+		one()
+		<-time.After(time.Second)
+		d.pace(0)
+		if got := <-took; got != time.Second {
+			t.Errorf("a sync that is waiting as the delay ends takes %v, want 1s", got)
+		}
+		begin = time.Now()
+		one()
+		if got := <-took; got != 0 {
+			t.Errorf("a sync after it takes %v", got)
+		}
+	})
 }
 
 // The same through the kernel, where it may mount.

@@ -68,7 +68,7 @@ func command(m *mounted, words []string) error {
 		if err != nil || delay < 0 {
 			return fmt.Errorf("%q is no duration, such as 0s or 1.5s", words[1])
 		}
-		m.disk.set(func(f *faults) { f.delay = delay })
+		m.disk.pace(delay)
 	case "quota":
 		quota, err := strconv.ParseInt(words[1], 10, 64)
 		if err != nil || quota < 0 {
