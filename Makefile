@@ -116,7 +116,7 @@ differential: ## the same calls to Holdfast and to JetStream, answers compared (
 	go run ./testenv/differential/cmd/differential -seeds $(SEEDS) $(ARGS)
 
 jepsen-compare: ## the same faults to Holdfast, JetStream and JetStream with sync_interval always; a table (SEED= MINUTES=)
-	go run ./testenv/jepsen/cmd/jepsen --system holdfast,default,always --seed $(SEED) --minutes $(MINUTES) $(ARGS)
+	go run ./testenv/jepsen/cmd/jepsen --system holdfast,default,always --disk lazy-names --seed $(SEED) --minutes $(MINUTES) $(ARGS)
 
 security: ## what a stranger on the network can and cannot do
 	$(call unbuilt,the security tests)

@@ -37,8 +37,11 @@ type DiskKind string
 
 // Kinds of disks.
 const (
-	// Lazy is testenv/lazyfs: in memory, loses all that was not synced, can be slow.
+	// Lazy is testenv/lazyfs: in memory, loses all that was not synced, names included whose directory was not; can be
+	// slow. No file system has to keep more.
 	Lazy DiskKind = "lazy"
+	// LazyNames keeps all names and loses bytes only, as LazyFS does, and ext4 with the name of a file that was synced.
+	LazyNames DiskKind = "lazy-names"
 	// Loop is ext4 in an image: a real file system, which has synced by itself what is old.
 	Loop DiskKind = "loop"
 	// Plain is a directory; power cuts are kills then.
@@ -46,7 +49,10 @@ const (
 )
 
 // DiskKinds are all kinds, the best one first.
-func DiskKinds() []DiskKind { return []DiskKind{Lazy, Loop, Plain} }
+func DiskKinds() []DiskKind { return []DiskKind{Lazy, LazyNames, Loop, Plain} }
+
+// Lazy says whether it is a file system of testenv/lazyfs.
+func (k DiskKind) Lazy() bool { return k == Lazy || k == LazyNames }
 
 // loopDisk is an ext4 file system of its own, in an image behind a loop device. What was
 // written and not synced is in the page cache above it, so a copy of the image is what
@@ -63,8 +69,8 @@ type loopDisk struct {
 func (c *Config) mountAt(ctx context.Context, name string) (disk, error) {
 	dir := filepath.Join(c.Dir, name)
 	switch c.Disk {
-	case Lazy:
-		return newLazyDisk(c.Lazyfs, dir)
+	case Lazy, LazyNames:
+		return newLazyDisk(c.Lazyfs, dir, c.Disk == Lazy)
 	case Loop:
 		return newLoopDisk(ctx, filepath.Join(c.Dir, name+".img"), dir)
 	default:
@@ -77,7 +83,7 @@ func (c *Config) canMount(ctx context.Context) error {
 	switch {
 	case c.Disk == Plain:
 		return errors.New("nodes were to have no disks of their own")
-	case c.Disk == Lazy && c.Lazyfs == "":
+	case c.Disk.Lazy() && c.Lazyfs == "":
 		return errors.New("the program of testenv/lazyfs is missing")
 	case c.Disk == Loop && os.Geteuid() != 0:
 		return errors.New("mounting a disk image needs root")

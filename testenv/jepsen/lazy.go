@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// lazyDisk is a file system of testenv/lazyfs, whose process is told what to do. It is a strict one: names, too, are
-// lost at a power cut unless their directory was synced.
+// lazyDisk is a file system of testenv/lazyfs, whose process is told what to do.
 type lazyDisk struct {
 	cmd *exec.Cmd
 	dir string
@@ -26,12 +25,17 @@ type lazyDisk struct {
 	closed bool
 }
 
-// newLazyDisk starts the program and returns when the file system is mounted at dir.
-func newLazyDisk(program, dir string) (*lazyDisk, error) {
+// newLazyDisk starts the program and returns when the file system is mounted at dir. Strict: names, too, are lost at a
+// power cut unless their directory was synced.
+func newLazyDisk(program, dir string, strict bool) (*lazyDisk, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	d := &lazyDisk{dir: dir, cmd: exec.Command(program, "--strict", dir)} //nolint:noctx // the end of its input ends it
+	args := []string{dir}
+	if strict {
+		args = []string{"--strict", dir}
+	}
+	d := &lazyDisk{dir: dir, cmd: exec.Command(program, args...)} //nolint:noctx // the end of its input ends it
 	d.cmd.Stderr = os.Stderr
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us, who still unmount
 	in, err := d.cmd.StdinPipe()

@@ -44,7 +44,7 @@ type Config struct {
 	OneVictim bool
 	// Nodes is how many the cluster has, and replicas each stream: 3 or 5; 0: 3.
 	Nodes int
-	// Disk is what nodes have their files on; Lazyfs is the program of testenv/lazyfs, for Lazy.
+	// Disk is what nodes have their files on; Lazyfs is the program of testenv/lazyfs, for Lazy and LazyNames.
 	Disk   DiskKind
 	Lazyfs string
 	Log    func(format string, args ...any)
@@ -192,7 +192,7 @@ func (r *Report) runnable(cfg Config, lacking string) []string {
 		if n.wall && why == "" && !cfg.Skewed {
 			why = "needs a build whose wall clock can be moved"
 		}
-		if n.slow && why == "" && r.Disk != Lazy {
+		if n.slow && why == "" && !r.Disk.Lazy() {
 			why = "needs disks of testenv/lazyfs"
 		}
 		if why != "" {
