@@ -69,8 +69,10 @@ type loopDisk struct {
 func (c *Config) mountAt(ctx context.Context, name string) (disk, error) {
 	dir := filepath.Join(c.Dir, name)
 	switch c.Disk {
-	case Lazy, LazyNames:
-		return newLazyDisk(c.Lazyfs, dir, c.Disk == Lazy)
+	case Lazy:
+		return newLazyDisk(c.Lazyfs, dir, "--strict")
+	case LazyNames:
+		return newLazyDisk(c.Lazyfs, dir)
 	case Loop:
 		return newLoopDisk(ctx, filepath.Join(c.Dir, name+".img"), dir)
 	default:

@@ -25,17 +25,14 @@ type lazyDisk struct {
 	closed bool
 }
 
-// newLazyDisk starts the program and returns when the file system is mounted at dir. Strict: names, too, are lost at a
-// power cut unless their directory was synced.
-func newLazyDisk(program, dir string, strict bool) (*lazyDisk, error) {
+// newLazyDisk starts the program and returns when the file system is mounted at dir. With the flag --strict, names,
+// too, are lost at a power cut unless their directory was synced.
+func newLazyDisk(program, dir string, flags ...string) (*lazyDisk, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	args := []string{dir}
-	if strict {
-		args = []string{"--strict", dir}
-	}
-	d := &lazyDisk{dir: dir, cmd: exec.Command(program, args...)} //nolint:noctx // the end of its input ends it
+	cmd := exec.Command(program, append(flags, dir)...) //nolint:noctx // the end of its input ends it
+	d := &lazyDisk{dir: dir, cmd: cmd}
 	d.cmd.Stderr = os.Stderr
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us, who still unmount
 	in, err := d.cmd.StdinPipe()

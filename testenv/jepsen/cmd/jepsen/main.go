@@ -31,7 +31,7 @@ type cli struct {
 	Nemesis string   `default:"" help:"Faults, with :VARIANT or not; empty: the common ones; all; none; help lists them."`
 	MustRun string   `placeholder:"FAULTS" help:"Fail if one of these faults was in no run of Holdfast; all: of the set."`
 	Rate    int      `default:"300" help:"Publishes per second of all writers together."`
-	Disk    string   `default:"lazy" help:"Disk of each node: lazy (testenv/lazyfs), lazy-names (names are never lost), loop (ext4 in an image, root) or none."`
+	Disk    string   `default:"lazy" help:"Disk of a node: lazy (testenv/lazyfs), lazy-names, loop (ext4, root) or none."`
 
 	From   []string      `placeholder:"FILE" help:"Run nothing: merge reports; the later counts of two of one plan."`
 	JSON   string        `name:"json" placeholder:"FILE" help:"Write the reports there, after each run."`
