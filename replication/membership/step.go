@@ -30,8 +30,8 @@ type Member struct {
 	Node   string
 	Voter  bool
 	// Behind is how many entries it lacks, Contact how long ago it answered (negative:
-	// never), OutOfService that it will not again, Installing that it is receiving a snapshot. Of the leader itself all
-	// zero.
+	// never), OutOfService that its node has refused to serve it since, Installing that it is receiving a snapshot. Of
+	// the leader itself all zero.
 	Behind       uint64
 	Contact      time.Duration
 	OutOfService bool

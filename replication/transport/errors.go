@@ -48,3 +48,16 @@ type RemoteError struct {
 
 // Error names the node and repeats its text.
 func (e *RemoteError) Error() string { return fmt.Sprintf("%s: %s", e.NodeID, e.Text) }
+
+// refusal is ErrRefused with the status that says why.
+type refusal struct {
+	node   string
+	status status
+	text   string
+}
+
+func (r *refusal) Error() string {
+	return fmt.Sprintf("%v: %s: %s", ErrRefused, r.node, r.status.describe(r.text))
+}
+
+func (r *refusal) Unwrap() error { return ErrRefused }

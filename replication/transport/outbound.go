@@ -369,19 +369,6 @@ func (r reply) failure(node string) error {
 	}
 }
 
-// refusal is ErrRefused with the status that says why.
-type refusal struct {
-	node   string
-	status status
-	text   string
-}
-
-func (r *refusal) Error() string {
-	return fmt.Sprintf("%v: %s: %s", ErrRefused, r.node, r.status.describe(r.text))
-}
-
-func (r *refusal) Unwrap() error { return ErrRefused }
-
 func (s status) describe(text string) string {
 	names := map[status]string{
 		statusNoGroup:    "unknown group",
